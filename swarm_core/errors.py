@@ -1,0 +1,129 @@
+"""Every failure the project names, as conditions with a stable code.
+
+SwarmError
+├── InvalidInput       the request can never work as asked
+├── NotFound           what was named does not exist
+├── Conflict           the state does not allow it now
+├── Denied             the caller may not do it
+└── ExternalFailure    git, tmux, GitHub, SQLite or an agent program failed
+    ├── CommandFailed  a program ended with a failure
+    ├── TimedOut       a program or wait took too long and was ended
+    ├── HostError      a host answered: it failed
+    └── HostLost       a host did not answer: nothing is known
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+CODES: dict[str, str] = {
+    "INVALID_INPUT": "An argument can never be accepted as given.",
+    "INVALID_INSTANCE_ID": "The text is not an instance id.",
+    "INVALID_BRANCH_NAME": "git does not accept the branch name.",
+    "INVALID_SETTING": "A setting or its value is not known.",
+    "PROMPT_TOO_LARGE": "The prompt is larger than an agent can take.",
+    "GIT_REPOSITORY_NOT_FOUND": "The path is not inside a git repository.",
+    "GIT_REPOSITORY_INVALID": "The repository cannot hold worktrees (bare or damaged).",
+    "GIT_BRANCH_NOT_FOUND": "The base branch or commit does not exist.",
+    "AGENT_UNKNOWN": "No agent has this name.",
+    "AGENT_NOT_INSTALLED": "The agent's program is not on PATH.",
+    "NOT_FOUND": "What was named does not exist.",
+    "INSTANCE_NOT_FOUND": "No instance has this id or name.",
+    "NOTHING_PRESERVED": "There is no preserved work for this instance.",
+    "WORKTREE_NOT_FOUND": "The instance's worktree folder is gone.",
+    "ISSUE_NOT_FOUND": "The forge has no issue with this number.",
+    "CONFLICT": "The present state does not allow the operation.",
+    "INVALID_STATUS_TRANSITION": "The status cannot change this way.",
+    "INSTANCE_BUSY": "Another process is working on the instance.",
+    "INSTANCE_RUNNING": "The instance must be stopped first.",
+    "WORKTREE_EXISTS": "The folder or branch for a new worktree is taken.",
+    "RESTORE_WOULD_OVERWRITE": "Files in the worktree differ from what would be restored.",
+    "STALE_EPOCH": "A newer start of the instance exists.",
+    "COORDINATOR_RUNNING": "Another coordinator holds the database.",
+    "ALREADY_UP": "swarm is already up for this home.",
+    "PORT_IN_USE": "The port is taken by another program.",
+    "DENIED": "The caller may not do this.",
+    "EXTERNAL_FAILURE": "Something outside swarm failed.",
+    "COMMAND_FAILED": "A program ended with a failure.",
+    "TIMED_OUT": "A program or wait took too long and was ended.",
+    "GIT_COMMAND_FAILED": "A git command failed.",
+    "TMUX_NOT_AVAILABLE": "tmux is not installed or does not answer.",
+    "TMUX_COMMAND_FAILED": "A tmux command failed.",
+    "TMUX_SESSION_NOT_FOUND": "The instance has no tmux session.",
+    "AGENT_START_FAILED": "The agent's program could not be started.",
+    "GITHUB_ERROR": "GitHub answered with an error or not at all.",
+    "DATABASE_ERROR": "SQLite failed.",
+    "DATABASE_LOCKED": "Another process holds the database longer than the wait.",
+    "DATABASE_CORRUPT": "The database file is damaged or is no database.",
+    "DATABASE_READ_ONLY": "The database or its folder cannot be written.",
+    "DATABASE_TOO_NEW": "The database was written by a newer swarm.",
+    "DISK_FULL": "No space is left on the device.",
+    "HOST_ERROR": "A host answered that the operation failed.",
+    "HOST_LOST": "A host did not answer; nothing is known of its state.",
+}
+
+
+class SwarmError(Exception):
+    """A condition with a code for programs, a message for people and a hint for what to do next."""
+
+    code = "EXTERNAL_FAILURE"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        hint: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or type(self).code
+        self.hint = hint
+        self.details = dict(details or {})
+
+    def as_json(self) -> dict[str, Any]:
+        """The one shape in which every front end reports a failure."""
+        body: dict[str, Any] = {"code": self.code, "message": self.message}
+        if self.hint:
+            body["hint"] = self.hint
+        if self.details:
+            body["details"] = self.details
+        return body
+
+
+class InvalidInput(SwarmError):
+    code = "INVALID_INPUT"
+
+
+class NotFound(SwarmError):
+    code = "NOT_FOUND"
+
+
+class Conflict(SwarmError):
+    code = "CONFLICT"
+
+
+class Denied(SwarmError):
+    code = "DENIED"
+
+
+class ExternalFailure(SwarmError):
+    code = "EXTERNAL_FAILURE"
+
+
+class CommandFailed(ExternalFailure):
+    code = "COMMAND_FAILED"
+
+
+class TimedOut(ExternalFailure):
+    code = "TIMED_OUT"
+
+
+class HostError(ExternalFailure):
+    code = "HOST_ERROR"
+
+
+class HostLost(ExternalFailure):
+    code = "HOST_LOST"

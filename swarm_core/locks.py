@@ -1,0 +1,65 @@
+"""File locks between processes; the kernel releases them when the last holder of the descriptor ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from swarm_core.errors import Conflict
+
+_POLL = 0.01
+
+
+@contextlib.contextmanager
+def hold(path: Path, *, timeout: float = 60.0, holder: str = "") -> Iterator[int]:
+    """Hold the lock on `path` and yield its descriptor; pass it to `proc.run(keep_open=...)` to extend it.
+
+    A timeout of 0 tries once. Raises Conflict (INSTANCE_BUSY) with what the present holder wrote about itself.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _take(fd, path, timeout)
+        if holder:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, holder.encode(), 0)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def holder(path: Path) -> str | None:
+    """What the process that holds `path` wrote about itself; None when nobody holds it."""
+    if not path.exists():
+        return None
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(fd, 4096, 0).decode(errors="replace")
+    finally:
+        os.close(fd)
+    return None
+
+
+def _take(fd: int, path: Path, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                held_by = os.pread(fd, 4096, 0).decode(errors="replace")
+                raise Conflict(
+                    f"{path.stem} is being worked on by another process",
+                    code="INSTANCE_BUSY",
+                    hint="try again in a moment",
+                    details={"lock": str(path), "holder": held_by},
+                ) from None
+            time.sleep(_POLL)
+        else:
+            return
