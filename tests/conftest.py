@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support import make_repo
 
 _KEEP = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "TERM", "PYTHONPATH", "CI")
 
@@ -39,42 +39,7 @@ def short_tmp() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def git_run(cwd: Path, *args: str, stdin: bytes | None = None) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(cwd), *args], input=stdin, capture_output=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stderr.decode(errors="replace")
-    return done.stdout.decode(errors="surrogateescape").strip()
-
-
-@pytest.fixture
-def git_cmd() -> Callable[..., str]:
-    return git_run
-
-
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
     """A repository on branch main with one commit and two files."""
     return make_repo(tmp_path / "repo")
-
-
-def make_repo(path: Path) -> Path:
-    path.mkdir(parents=True)
-    git_run(path, "init", "-q", "-b", "main")
-    (path / "README.md").write_text("# A project\n")
-    (path / "src").mkdir()
-    (path / "src" / "app.py").write_text("print('hello')\n")
-    git_run(path, "add", "-A")
-    git_run(path, "commit", "-q", "-m", "first")
-    return path
-
-
-def wait_until(condition: Callable[[], object], *, timeout: float = 15.0, what: str = "") -> object:
-    """Poll until the condition is true and return its value; fail after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.01)
-    pytest.fail(f"not within {timeout:g} s: {what or condition}")
