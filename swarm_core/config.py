@@ -1,0 +1,215 @@
+"""Settings: one table of names, read once from the environment and `config.toml`, passed in everywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from swarm_core.errors import InvalidInput
+
+_SOCKET_MAX = 96  # sun_path holds 108 bytes on Linux and 104 on macOS, tmux needs a few
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    key: str
+    default: str | int | float
+    doc: str
+    env: str | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def parse(self, raw: object) -> str | int | float:
+        """The value in the default's type; raises InvalidInput with what is allowed."""
+        if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+            raise self._refused(raw, "it must be plain text or a number")
+        if isinstance(self.default, str):
+            if not str(raw).isprintable() or not str(raw):
+                raise self._refused(raw, "it must be plain text")
+            return str(raw)
+        try:
+            value = type(self.default)(raw)
+        except ValueError:
+            raise self._refused(raw, f"it must be of type {type(self.default).__name__}") from None
+        if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
+            raise self._refused(raw, f"it must be between {self.low:g} and {self.high:g}")
+        return value
+
+    def _refused(self, raw: object, why: str) -> InvalidInput:
+        where = f" (or {self.env})" if self.env else ""
+        return InvalidInput(
+            f"{self.key}{where} cannot be {str(raw)[:80]!r}: {why}",
+            code="INVALID_SETTING",
+            hint=f"`swarm config {self.key} {self.default}` sets the default",
+        )
+
+
+SETTINGS: dict[str, Setting] = {
+    s.key: s
+    for s in (
+        Setting("agent", "claude", "Agent used when --agent is not given.", env="SWARM_AGENT"),
+        Setting("pool", 0, "Warm worktrees kept ready per repository; 0 is off.", low=0, high=32),
+        Setting("mcp_port", 3001, "Port of the coordinator.", env="MCP_SERVER_PORT", low=0, high=65535),
+        Setting("ui_port", 3000, "Port of the dashboard.", env="SWARM_UI_PORT", low=0, high=65535),
+        Setting("log_level", "info", "Verbosity of logs.", env="MCP_LOG_LEVEL"),
+        Setting("stop_grace", 5.0, "Seconds an agent gets to end by itself on stop.", low=0, high=600),
+        Setting("start_timeout", 20.0, "Seconds until a program that does not start has failed.", low=1, high=600),
+        Setting(
+            "lock_timeout",
+            60.0,
+            "Seconds to wait for another process's work on an instance.",
+            low=0,
+            high=600,
+        ),
+        Setting("busy_timeout", 5.0, "Seconds to wait for a locked database.", low=0, high=600),
+        Setting(
+            "history_limit",
+            2000,
+            "Lines of scrollback kept per session (0.55 KB each).",
+            low=100,
+            high=100000,
+        ),
+    )
+}
+
+ENVIRONMENT: dict[str, str] = {
+    "SWARM_HOME": "Folder that holds the database, worktrees and sessions (default ~/.swarm).",
+    "MCP_DATABASE_PATH": "The SQLite file (default SWARM_HOME/swarm.db).",
+    "GITHUB_TOKEN": "Token for GitHub; read when needed, never stored and never handed to an agent.",
+    "GITHUB_API_URL": "Base address of GitHub's API for enterprise hosts.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    home: Path
+    database_path: Path
+    values: Mapping[str, str | int | float]
+
+    def number(self, key: str) -> float:
+        return float(self.values[key])
+
+    def integer(self, key: str) -> int:
+        return int(self.values[key])
+
+    def text(self, key: str) -> str:
+        return str(self.values[key])
+
+    @property
+    def coordinator_url(self) -> str:
+        return f"http://127.0.0.1:{self.integer('mcp_port')}"
+
+    @property
+    def ui_url(self) -> str:
+        return f"http://127.0.0.1:{self.integer('ui_port')}"
+
+    @property
+    def config_path(self) -> Path:
+        return self.home / "config.toml"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def locks(self) -> Path:
+        return self.home / "locks"
+
+    @property
+    def worktrees(self) -> Path:
+        return self.home / "worktrees"
+
+    @property
+    def coordinator_lock(self) -> Path:
+        """One coordinator per database, whatever home it was started with."""
+        if self.database_path == self.home / "swarm.db":
+            return self.home / "swarm.lock"
+        return self.database_path.with_name(self.database_path.name + ".lock")
+
+    def instance_dir(self, instance_id: str) -> Path:
+        return self.home / "instances" / instance_id
+
+    @property
+    def tmux_config(self) -> Path:
+        return self.home / "tmux.conf"
+
+    @property
+    def tmux_socket(self) -> Path:
+        """Fixed by the home alone, so that no environment variable can lead to a second server."""
+        inside = self.home / "tmux.sock"
+        if len(os.fsencode(inside)) <= _SOCKET_MAX:
+            return inside
+        digest = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:16]
+        return Path("/tmp") / f"swarm-{os.getuid()}-{digest}" / "tmux.sock"  # noqa: S108
+
+
+def load(environ: Mapping[str, str], **flags: object) -> Settings:
+    """Settings from flags, then the environment, then `config.toml`, then defaults. Creates nothing."""
+    home = _absolute(environ.get("SWARM_HOME") or "~/.swarm", environ)
+    database = environ.get("MCP_DATABASE_PATH")
+    stored = read_file(home / "config.toml")
+    values: dict[str, str | int | float] = {}
+    for key, setting in SETTINGS.items():
+        raw = flags.get(key)
+        if raw is None and setting.env:
+            raw = environ.get(setting.env) or None
+        if raw is None:
+            raw = stored.get(key, setting.default)
+        values[key] = setting.parse(raw)
+    path = _absolute(database, environ) if database else home / "swarm.db"
+    return Settings(home=home, database_path=path, values=values)
+
+
+def read_file(path: Path) -> dict[str, object]:
+    """The keys of a `config.toml`; a missing file is empty, an unknown key or bad TOML is an error."""
+    try:
+        with path.open("rb") as file:
+            stored = tomllib.load(file)
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not valid TOML: {error}", code="INVALID_SETTING") from None
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror}", code="INVALID_SETTING") from None
+    for key in stored:
+        lookup(key)
+    return stored
+
+
+def lookup(key: str) -> Setting:
+    if key not in SETTINGS:
+        raise InvalidInput(
+            f"there is no setting {key[:80]!r}",
+            code="INVALID_SETTING",
+            hint="settings: " + ", ".join(SETTINGS),
+        )
+    return SETTINGS[key]
+
+
+def write_value(path: Path, key: str, raw: str) -> str | int | float:
+    """Set one key of `config.toml`, replacing the file in one step."""
+    value = lookup(key).parse(raw)
+    stored = read_file(path) | {key: value}
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = path.with_suffix(".new")
+    fresh.write_text("".join(f"{k} = {_toml(v)}\n" for k, v in sorted(stored.items())))
+    fresh.replace(path)
+    return value
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(value)
+
+
+def _absolute(text: str, environ: Mapping[str, str]) -> Path:
+    if "\0" in text:
+        raise InvalidInput("a path cannot contain a NUL character", code="INVALID_SETTING")
+    if text.startswith("~/") and "HOME" in environ:
+        text = environ["HOME"] + text[1:]
+    return Path(os.path.abspath(os.path.expanduser(text)))  # noqa: PTH100, PTH111

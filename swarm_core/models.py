@@ -1,0 +1,262 @@
+"""The records everything else speaks of, their states, and which state may follow which."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    WORK = "work"
+    REVIEW = "review"
+    FORK = "fork"
+    ADHOC = "adhoc"
+
+
+class Status(StrEnum):
+    """Where an instance is in its life; stored, changed only along TRANSITIONS."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING_REVIEW = "waiting_review"
+    CHANGES_REQUESTED = "changes_requested"
+    APPROVED = "approved"
+    PR_CREATED = "pr_created"
+    PR_MERGED = "pr_merged"
+    PR_CLOSED = "pr_closed"
+    FAILED = "failed"
+    TERMINATED = "terminated"
+
+
+class Activity(StrEnum):
+    """What the agent was last seen doing; observed, stored with source and time."""
+
+    STARTING = "starting"
+    BUSY = "busy"
+    IDLE = "idle"
+    BLOCKED = "blocked"
+    EXITED = "exited"
+    UNKNOWN = "unknown"
+
+
+class Source(StrEnum):
+    """Where an observation comes from, best evidence first."""
+
+    HOOK = "hook"
+    FILE = "file"
+    PROCESS = "process"
+    PANE = "pane"
+
+
+class Wanted(StrEnum):
+    """What a person asked for; reconciling makes it so."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    REMOVED = "removed"
+
+
+class ActionState(StrEnum):
+    OPEN = "open"
+    DONE = "done"
+    UNDONE = "undone"
+
+
+class MessageState(StrEnum):
+    ACCEPTED = "accepted"
+    INJECTED = "injected"
+    SEEN = "seen"
+    ACKNOWLEDGED = "acknowledged"
+    HELD = "held"
+    EXPIRED = "expired"
+    FAILED = "failed"
+
+
+_S = Status
+TRANSITIONS: dict[Status, frozenset[Status]] = {
+    _S.STARTING: frozenset({_S.RUNNING, _S.FAILED, _S.TERMINATED}),
+    _S.RUNNING: frozenset(
+        {_S.STARTING, _S.WAITING_REVIEW, _S.CHANGES_REQUESTED, _S.APPROVED, _S.PR_CREATED}
+        | {_S.FAILED, _S.TERMINATED}
+    ),
+    _S.WAITING_REVIEW: frozenset(
+        {_S.RUNNING, _S.CHANGES_REQUESTED, _S.APPROVED, _S.PR_CREATED, _S.FAILED, _S.TERMINATED}
+    ),
+    _S.CHANGES_REQUESTED: frozenset(
+        {_S.STARTING, _S.RUNNING, _S.WAITING_REVIEW, _S.PR_CREATED, _S.FAILED, _S.TERMINATED}
+    ),
+    _S.APPROVED: frozenset({_S.RUNNING, _S.PR_CREATED, _S.FAILED, _S.TERMINATED}),
+    _S.PR_CREATED: frozenset(
+        {_S.RUNNING, _S.WAITING_REVIEW, _S.CHANGES_REQUESTED, _S.PR_MERGED, _S.PR_CLOSED}
+        | {_S.FAILED, _S.TERMINATED}
+    ),
+    _S.PR_MERGED: frozenset({_S.TERMINATED}),
+    _S.PR_CLOSED: frozenset({_S.STARTING, _S.TERMINATED}),
+    _S.FAILED: frozenset({_S.STARTING, _S.TERMINATED}),
+    _S.TERMINATED: frozenset({_S.STARTING}),
+}
+
+ENDED = frozenset({_S.FAILED, _S.TERMINATED, _S.PR_MERGED, _S.PR_CLOSED})
+
+EVENTS: dict[str, str] = {
+    "instance:created": "An id was reserved and the instance is being started.",
+    "instance:status": "The status changed; status_from and status_to say how.",
+    "instance:activity": "The agent was seen doing something else; metadata has source and detail.",
+    "instance:exited": "The agent's program ended; metadata has exit code or signal.",
+    "instance:repaired": "Reconciling mended what was certain; metadata says what.",
+    "instance:problem": "Reconciling found what it cannot mend alone; metadata says what.",
+    "instance:cleaned": "Worktree and files were removed; preserved work and branch are named.",
+    "instance:restored": "Worktree and preserved work were brought back.",
+    "work:preserved": "Uncommitted work was stored under a ref.",
+    "action:started": "A multi-step operation was recorded before its first step.",
+    "action:done": "All steps of the operation are done.",
+    "action:undone": "The operation failed and its steps were undone; error_code says why.",
+    "message:accepted": "A message for an instance was recorded.",
+    "coordinator:started": "The coordinator took the database and adopted the live instances.",
+    "coordinator:stopped": "The coordinator ended in good order.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One agent with its worktree, branch and session."""
+
+    id: str
+    kind: str
+    status: str
+    wanted: str
+    host: str
+    epoch: int
+    repo_path: str
+    worktree_path: str
+    branch: str
+    base_branch: str
+    base_commit: str | None
+    tmux_session: str
+    agent: str
+    conversation_id: str
+    agent_number: int
+    activity: str
+    activity_source: str
+    activity_at: str
+    created_at: str
+    updated_at: str
+    activity_detail: str = ""
+    name: str | None = None
+    issue_number: int | None = None
+    issue_title: str | None = None
+    prompt: str = ""
+    parent_id: str | None = None
+    head_commit: str | None = None
+    pid: int | None = None
+    pr_number: int | None = None
+    pr_url: str | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    last_screen: str = ""
+    reason: str = ""
+    files_changed: int = 0
+    lines_added: int = 0
+    lines_deleted: int = 0
+    changes_at: str | None = None
+    started_at: str | None = None
+    terminated_at: str | None = None
+    cleaned_at: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED
+
+    @property
+    def cleaned(self) -> bool:
+        return self.cleaned_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Relationship:
+    id: int
+    parent_id: str
+    child_id: str
+    type: str
+    round: int
+    head_commit: str | None
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """The recorded intent of a multi-step operation and how far it came."""
+
+    id: int
+    instance_id: str
+    kind: str
+    state: str
+    actor: str
+    steps_done: tuple[str, ...]
+    details: dict[str, Any]
+    started_at: str
+    finished_at: str | None
+    error_code: str | None
+    error_message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    id: int
+    at: str
+    instance_id: str | None
+    actor: str
+    tool_name: str | None
+    name: str
+    success: bool
+    error_code: str | None
+    error_message: str | None
+    duration_ms: float | None
+    status_from: str | None
+    status_to: str | None
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    id: str
+    instance_id: str
+    sender: str
+    state: str
+    body: str
+    created_at: str
+    updated_at: str
+    attempts: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Preserved:
+    """Uncommitted work stored under a ref."""
+
+    id: int
+    instance_id: str
+    repo_path: str
+    ref: str
+    commit: str
+    files: int
+    bytes: int
+    why: str
+    created_at: str
+
+
+def as_json(record: Any) -> dict[str, Any]:
+    """A record as a JSON object, fields in their declared order."""
+    return dataclasses.asdict(record)
+
+
+def iso(moment: datetime) -> str:
+    """Aware UTC with milliseconds, the one spelling of times."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_iso(text: str) -> datetime:
+    return datetime.fromisoformat(text)

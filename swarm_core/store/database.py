@@ -1,0 +1,208 @@
+"""One connection to the SQLite file: how it is opened, how it is written, what its failures mean."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from swarm_core import locks
+from swarm_core.errors import Conflict, ExternalFailure, SwarmError
+from swarm_core.models import iso
+from swarm_core.store.schema import VERSION
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Database:
+    """Reads at any time; writes only inside `with db.write():`, which is one BEGIN IMMEDIATE transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
+        self._connection = connection
+        self._lock = threading.RLock()
+        self._clock = clock
+        self.path = path
+
+    def now(self) -> str:
+        return iso(self._clock())
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[None]:
+        """All or nothing: committed at the end, rolled back on any exception. May be nested."""
+        with self._lock, translated(self.path):
+            if self._connection.in_transaction:
+                yield
+                return
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def execute(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Cursor:
+        """Run a statement that changes something; only inside `write()`."""
+        if not self._connection.in_transaction:
+            raise AssertionError("a change outside `with db.write():`")
+        return self._connection.execute(sql, values)
+
+    def rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
+        with self._lock, translated(self.path):
+            return self._connection.execute(sql, values).fetchall()
+
+    def row(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Row | None:
+        with self._lock, translated(self.path):
+            result: sqlite3.Row | None = self._connection.execute(sql, values).fetchone()
+            return result
+
+    def data_version(self) -> int:
+        """A number that changes when another connection has committed."""
+        row = self.row("PRAGMA data_version")
+        assert row is not None
+        return int(row[0])
+
+    def check(self) -> list[str]:
+        """What SQLite's own integrity check finds; empty when all is well."""
+        return [str(r[0]) for r in self.rows("PRAGMA quick_check(20)") if r[0] != "ok"]
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+
+def open_database(path: Path, *, busy_timeout: float = 5.0, clock: Clock = utc_now) -> Database:
+    """Open the file, creating or migrating it first. A file that cannot be used is left as it is."""
+    with translated(path):
+        _make_folder(path)
+        _check_file(path)
+        connection = sqlite3.connect(path, timeout=busy_timeout, isolation_level=None, check_same_thread=False)
+        connection.row_factory = sqlite3.Row
+        try:
+            if _version(connection, path) < VERSION:
+                _migrate(connection, path, busy_timeout)
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA foreign_keys = ON")
+        except BaseException:
+            connection.close()
+            raise
+    return Database(connection, path, clock)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ExternalFailure(
+            f"cannot create {path.parent}: {error.strerror}",
+            code="DATABASE_READ_ONLY",
+            hint="set SWARM_HOME to a folder you can write",
+        ) from None
+
+
+def _check_file(path: Path) -> None:
+    if not path.exists():
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise _read_only(path)
+        path.touch(mode=0o600)
+        return
+    if not path.is_file():
+        raise ExternalFailure(f"{path} is not a file", code="DATABASE_CORRUPT", hint="set MCP_DATABASE_PATH")
+    if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise _read_only(path)
+    with path.open("rb") as file:
+        head = file.read(16)
+    if head and head != b"SQLite format 3\0":
+        raise _corrupt(path)
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > VERSION:
+        raise Conflict(
+            f"{path} was written by a newer swarm (schema {version}, this one knows {VERSION})",
+            code="DATABASE_TOO_NEW",
+            hint="upgrade swarm, or set MCP_DATABASE_PATH to another file",
+        )
+    return version
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> None:
+    # Changing the journal mode fails at once when two processes do it together, whatever the busy timeout.
+    with locks.hold(path.with_name(path.name + ".migrate"), timeout=max(busy_timeout, 30.0)):
+        connection.execute("PRAGMA journal_mode = WAL")
+        if _version(connection, path) < VERSION:
+            # sqlite_utils costs 120 ms of CPU to import; it is needed only when the schema is behind.
+            from swarm_core.store import migrations  # noqa: PLC0415
+
+            migrations.apply(connection)
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """SQLite's failures as ours, decided by its error codes."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _translate(error, path) from error
+
+
+def _translate(error: sqlite3.Error, path: Path) -> SwarmError:
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return ExternalFailure(
+            f"{path} is locked by another process", code="DATABASE_LOCKED", hint="try again in a moment"
+        )
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return _corrupt(path)
+    if name.startswith("SQLITE_FULL"):
+        return ExternalFailure(
+            f"no space is left for {path}", code="DISK_FULL", hint="free space, then run the command again"
+        )
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return _read_only(path)
+    if name.startswith(("SQLITE_PROTOCOL", "SQLITE_IOERR_LOCK", "SQLITE_IOERR_SHM", "SQLITE_NOLFS")):
+        return ExternalFailure(
+            f"the file system of {path} does not support SQLite's locks ({name})",
+            code="DATABASE_ERROR",
+            hint="set SWARM_HOME to a folder on a local disk",
+        )
+    if name.startswith("SQLITE_IOERR") and _is_full(path):
+        return ExternalFailure(f"no space is left for {path}", code="DISK_FULL", hint="free space and try again")
+    return ExternalFailure(
+        f"SQLite failed on {path}: {error} ({name or type(error).__name__})", code="DATABASE_ERROR"
+    )
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        stat = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return stat.f_bavail * stat.f_frsize < 1 << 16
+
+
+def _corrupt(path: Path) -> ExternalFailure:
+    return ExternalFailure(
+        f"{path} is damaged or is not a database",
+        code="DATABASE_CORRUPT",
+        hint="move the file away, or restore a copy; worktrees, branches and sessions are not affected",
+    )
+
+
+def _read_only(path: Path) -> ExternalFailure:
+    return ExternalFailure(
+        f"{path} cannot be written",
+        code="DATABASE_READ_ONLY",
+        hint="check the permissions of the folder, or set SWARM_HOME to one you can write",
+    )

@@ -1,0 +1,82 @@
+"""The event log: one row for every change of state and every tool call, in the change's own transaction."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from typing import Any
+
+from swarm_core.models import EVENTS, Event
+from swarm_core.store.database import Database
+
+_SECRET = re.compile(r"token|secret|password|api_?key|authorization", re.IGNORECASE)
+_LONGEST = 500
+
+
+def add(
+    db: Database,
+    name: str,
+    *,
+    instance_id: str | None = None,
+    actor: str,
+    error_code: str | None = None,
+    error_message: str | None = None,
+    duration_ms: float | None = None,
+    status_from: str | None = None,
+    status_to: str | None = None,
+    metadata: dict[str, Any] | None = None,
+) -> int:
+    """Write one event inside the caller's transaction and return its id."""
+    if name not in EVENTS:
+        raise AssertionError(f"event {name} is not in models.EVENTS")
+    values = (db.now(), instance_id, actor, name, error_code is None, error_code, _cut(error_message))
+    more = (duration_ms, status_from, status_to, json.dumps(cut(metadata or {}), ensure_ascii=False))
+    cursor = db.execute(
+        "INSERT INTO mcp_events (at, instance_id, actor, name, success, error_code, error_message,"
+        " duration_ms, status_from, status_to, metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        values + more,
+    )
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def after(db: Database, cursor: int, *, instance_id: str | None = None, limit: int = 500) -> list[Event]:
+    """Events with an id above the cursor, oldest first."""
+    where, values = _where("id > ?", [cursor], instance_id)
+    return [_event(r) for r in db.rows(f"SELECT * FROM mcp_events {where} ORDER BY id LIMIT ?", [*values, limit])]
+
+
+def newest(db: Database, *, instance_id: str | None = None, limit: int = 50) -> list[Event]:
+    """The last events, oldest of them first."""
+    where, values = _where("1", [], instance_id)
+    rows = db.rows(f"SELECT * FROM mcp_events {where} ORDER BY id DESC LIMIT ?", [*values, limit])
+    return [_event(r) for r in reversed(rows)]
+
+
+def cut(value: Any) -> Any:
+    """The value with secrets removed and long text cut, fit to be kept for ever."""
+    if isinstance(value, dict):
+        return {k: "[removed]" if _SECRET.search(str(k)) else cut(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [cut(v) for v in value[:50]]
+    return _cut(value) if isinstance(value, str) else value
+
+
+def _cut(text: str | None) -> str | None:
+    if text is None or len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}… ({len(text)} characters)"
+
+
+def _where(first: str, values: list[Any], instance_id: str | None) -> tuple[str, list[Any]]:
+    if instance_id is None:
+        return f"WHERE {first}", values
+    return f"WHERE {first} AND instance_id = ?", [*values, instance_id]
+
+
+def _event(row: sqlite3.Row) -> Event:
+    fields = dict(row)
+    fields["success"] = bool(fields["success"])
+    fields["metadata"] = json.loads(fields["metadata"])
+    return Event(**fields)

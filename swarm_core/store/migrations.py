@@ -1,0 +1,166 @@
+"""Named, append-only migrations: what has been released is never edited, only followed by another."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from sqlite_utils import Database
+from sqlite_utils.migrations import Migrations
+
+from swarm_core.store.schema import VERSION
+
+migrations = Migrations("swarm")
+
+
+def apply(connection: sqlite3.Connection) -> None:
+    """Bring the schema up to VERSION in one transaction; two processes at once are safe."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        migrations.apply(Database(connection))
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def names() -> list[str]:
+    return [m.name for m in migrations.pending(Database(memory=True))]
+
+
+@migrations(name="0001_core")
+def _core(db: Database) -> None:
+    for statement in _CORE:
+        db.execute(statement)
+
+
+_CORE = (
+    """CREATE TABLE hosts (
+        name TEXT PRIMARY KEY,
+        state TEXT NOT NULL CHECK (state IN ('up', 'lost')),
+        info TEXT NOT NULL DEFAULT '{}',
+        seen_at TEXT NOT NULL
+    )""",
+    """CREATE TABLE instances (
+        id TEXT PRIMARY KEY,
+        kind TEXT NOT NULL CHECK (kind IN ('work', 'review', 'fork', 'adhoc')),
+        status TEXT NOT NULL CHECK (status IN ('starting', 'running', 'waiting_review', 'changes_requested',
+            'approved', 'pr_created', 'pr_merged', 'pr_closed', 'failed', 'terminated')),
+        wanted TEXT NOT NULL CHECK (wanted IN ('running', 'stopped', 'removed')),
+        host TEXT NOT NULL REFERENCES hosts(name),
+        epoch INTEGER NOT NULL DEFAULT 1,
+        repo_path TEXT NOT NULL,
+        worktree_path TEXT NOT NULL,
+        branch TEXT NOT NULL,
+        base_branch TEXT NOT NULL,
+        base_commit TEXT,
+        tmux_session TEXT NOT NULL,
+        agent TEXT NOT NULL,
+        conversation_id TEXT NOT NULL,
+        agent_number INTEGER NOT NULL,
+        activity TEXT NOT NULL CHECK (activity IN ('starting', 'busy', 'idle', 'blocked', 'exited', 'unknown')),
+        activity_source TEXT NOT NULL CHECK (activity_source IN ('hook', 'file', 'process', 'pane')),
+        activity_at TEXT NOT NULL,
+        activity_detail TEXT NOT NULL DEFAULT '',
+        created_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL,
+        name TEXT,
+        issue_number INTEGER,
+        issue_title TEXT,
+        prompt TEXT NOT NULL DEFAULT '',
+        parent_id TEXT REFERENCES instances(id),
+        head_commit TEXT,
+        pid INTEGER,
+        pr_number INTEGER,
+        pr_url TEXT,
+        exit_code INTEGER,
+        exit_signal INTEGER,
+        last_screen TEXT NOT NULL DEFAULT '',
+        reason TEXT NOT NULL DEFAULT '',
+        files_changed INTEGER NOT NULL DEFAULT 0,
+        lines_added INTEGER NOT NULL DEFAULT 0,
+        lines_deleted INTEGER NOT NULL DEFAULT 0,
+        changes_at TEXT,
+        started_at TEXT,
+        terminated_at TEXT,
+        cleaned_at TEXT
+    ) WITHOUT ROWID""",
+    "CREATE INDEX instances_open ON instances(created_at) WHERE cleaned_at IS NULL",
+    "CREATE INDEX instances_issue ON instances(kind, issue_number)",
+    """CREATE TABLE relationships (
+        id INTEGER PRIMARY KEY,
+        parent_id TEXT NOT NULL REFERENCES instances(id),
+        child_id TEXT NOT NULL REFERENCES instances(id),
+        type TEXT NOT NULL CHECK (type IN ('spawned_review', 'created_fork')),
+        round INTEGER NOT NULL DEFAULT 1,
+        head_commit TEXT,
+        created_at TEXT NOT NULL,
+        UNIQUE (parent_id, child_id, type)
+    )""",
+    "CREATE INDEX relationships_child ON relationships(child_id)",
+    """CREATE TABLE mcp_events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        at TEXT NOT NULL,
+        instance_id TEXT,
+        actor TEXT NOT NULL,
+        tool_name TEXT,
+        name TEXT NOT NULL,
+        success INTEGER NOT NULL DEFAULT 1,
+        error_code TEXT,
+        error_message TEXT,
+        duration_ms REAL,
+        status_from TEXT,
+        status_to TEXT,
+        metadata TEXT NOT NULL DEFAULT '{}'
+    )""",
+    "CREATE INDEX mcp_events_instance ON mcp_events(instance_id, id)",
+    """CREATE TABLE actions (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        instance_id TEXT NOT NULL REFERENCES instances(id),
+        kind TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('open', 'done', 'undone')),
+        actor TEXT NOT NULL,
+        steps_done TEXT NOT NULL DEFAULT '[]',
+        details TEXT NOT NULL DEFAULT '{}',
+        started_at TEXT NOT NULL,
+        finished_at TEXT,
+        error_code TEXT,
+        error_message TEXT
+    )""",
+    "CREATE UNIQUE INDEX actions_open ON actions(instance_id) WHERE state = 'open'",
+    """CREATE TABLE tokens (
+        hash TEXT PRIMARY KEY,
+        instance_id TEXT NOT NULL REFERENCES instances(id),
+        epoch INTEGER NOT NULL,
+        created_at TEXT NOT NULL,
+        revoked_at TEXT
+    ) WITHOUT ROWID""",
+    "CREATE INDEX tokens_instance ON tokens(instance_id, epoch)",
+    """CREATE TABLE messages (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        instance_id TEXT NOT NULL REFERENCES instances(id),
+        sender TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN
+            ('accepted', 'injected', 'seen', 'acknowledged', 'held', 'expired', 'failed')),
+        body TEXT NOT NULL,
+        created_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        error TEXT
+    )""",
+    "CREATE INDEX messages_instance ON messages(instance_id, seq)",
+    """CREATE TABLE preserved (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        instance_id TEXT NOT NULL REFERENCES instances(id),
+        repo_path TEXT NOT NULL,
+        ref TEXT NOT NULL UNIQUE,
+        "commit" TEXT NOT NULL,
+        files INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        why TEXT NOT NULL,
+        created_at TEXT NOT NULL
+    )""",
+    "CREATE INDEX preserved_instance ON preserved(instance_id, id)",
+)

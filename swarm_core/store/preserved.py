@@ -1,0 +1,31 @@
+"""Where uncommitted work was stored, newest last by id and never by clock."""
+
+from __future__ import annotations
+
+from swarm_core.models import Preserved
+from swarm_core.store import events
+from swarm_core.store.database import Database
+
+
+def add(
+    db: Database, instance_id: str, *, repo_path: str, ref: str, commit: str, files: int, size: int, why: str
+) -> None:
+    """Record a ref; recording the same ref again is no change."""
+    cursor = db.execute(
+        'INSERT OR IGNORE INTO preserved (instance_id, repo_path, ref, "commit", files, bytes, why, created_at)'
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (instance_id, repo_path, ref, commit, files, size, why, db.now()),
+    )
+    if cursor.rowcount:
+        events.add(
+            db,
+            "work:preserved",
+            instance_id=instance_id,
+            actor="supervisor",
+            metadata={"ref": ref, "commit": commit, "files": files, "bytes": size, "why": why},
+        )
+
+
+def of(db: Database, instance_id: str) -> list[Preserved]:
+    rows = db.rows("SELECT * FROM preserved WHERE instance_id = ? ORDER BY id", (instance_id,))
+    return [Preserved(**dict(r)) for r in rows]
