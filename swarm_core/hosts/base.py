@@ -1,0 +1,170 @@
+"""What a machine can be asked to do. Arguments and results are JSON; every operation may be repeated.
+
+A host that answers with a failure raises a SwarmError; one that does not answer raises HostLost.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypedDict
+
+
+class RepoFacts(TypedDict):
+    repo_path: str
+    base_branch: str
+    base_commit: str | None
+    remote_url: str | None
+    branches: list[str]
+
+
+class Place(TypedDict):
+    """Where an instance's files are."""
+
+    instance_id: str
+    repo_path: str
+    worktree_path: str
+    branch: str
+    base_commit: str | None
+
+
+class StartOrder(TypedDict):
+    """One start of an agent's program; `secrets` reach only its environment."""
+
+    instance_id: str
+    epoch: int
+    cwd: str
+    argv: list[str]
+    resume_argv: list[str] | None
+    resume_probe: list[str]
+    resume: bool
+    env: dict[str, str]
+    unset: list[str]
+    files: dict[str, str]
+    secrets: dict[str, str]
+
+
+class SessionFacts(TypedDict):
+    instance_id: str
+    epoch: int
+    pid: int
+    alive: bool
+    exit_code: int | None
+    exit_signal: int | None
+
+
+class ReadingFacts(TypedDict):
+    """What an agent was seen doing, and where that was seen."""
+
+    activity: str
+    source: str
+    detail: str
+    at: str | None
+
+
+class Watched(TypedDict):
+    """An instance to look at in a bulk snapshot."""
+
+    instance_id: str
+    agent: str
+    worktree_path: str
+
+
+class InstanceFacts(TypedDict):
+    session: SessionFacts | None
+    worktree: bool
+    reading: ReadingFacts | None
+
+
+class PreservedFacts(TypedDict):
+    ref: str
+    commit: str
+    files: int
+    bytes: int
+
+
+class ChangeFacts(TypedDict):
+    head_commit: str | None
+    files: int
+    added: int
+    deleted: int
+
+
+class Leftovers(TypedDict):
+    """What removing an instance would take away."""
+
+    dirty_files: int
+    own_commits: int
+    bytes: int
+
+
+class Host(Protocol):
+    name: str
+
+    def info(self) -> dict[str, Any]: ...
+
+    def ensure_repo(self, path: str, base: str | None) -> RepoFacts:
+        """Check that the path is a repository agents can work in and what the base means there."""
+        ...
+
+    def ensure_worktree(self, place: Place, *, keep_open: int) -> None:
+        """Make the worktree on its new branch at the base commit, checked out."""
+        ...
+
+    def attach_worktree(self, place: Place, *, head_commit: str | None, keep_open: int) -> None:
+        """Make the worktree again on its existing branch, or on the branch made anew at `head_commit`."""
+        ...
+
+    def publish(self, place: Place, ref: str) -> PreservedFacts | None:
+        """Store uncommitted work, and commits that are on no branch, under `ref`; None when there is none."""
+        ...
+
+    def restore_work(self, place: Place, ref: str) -> list[str]:
+        """Bring the files stored under `ref` back into the worktree."""
+        ...
+
+    def remove_worktree(self, place: Place) -> None:
+        """Delete the worktree and its registration; the caller has published what is worth keeping."""
+        ...
+
+    def delete_branch(self, place: Place, *, base_branch: str) -> bool:
+        """Delete the branch if every commit on it is in its base too; True when it is gone."""
+        ...
+
+    def start(self, order: StartOrder) -> SessionFacts:
+        """Start the program in a session. An older epoch is refused, the same is no change, a newer replaces."""
+        ...
+
+    def send(self, instance_id: str, text: str, *, submit: bool) -> None: ...
+
+    def stop(self, instance_id: str, *, grace: float) -> tuple[SessionFacts | None, str]:
+        """End the session and every process in it; returns its last facts and screen. Gone is fine."""
+        ...
+
+    def screen(self, instance_id: str, *, lines: int | None = None) -> str: ...
+
+    def sessions(self) -> list[SessionFacts]:
+        """All sessions of instances on this host, in one look."""
+        ...
+
+    def snapshot(self, watched: list[Watched]) -> dict[str, InstanceFacts]:
+        """Sessions, worktrees and readings of many instances at once."""
+        ...
+
+    def wait(self, timeout: float) -> set[str]:
+        """Sleep until an agent that the last look saw alive has died, or the time is up; returns who died."""
+        ...
+
+    def changes(self, place: Place) -> ChangeFacts: ...
+
+    def leftovers(self, place: Place) -> Leftovers: ...
+
+    def remove_files(self, instance_id: str) -> None: ...
+
+    def fill_pool(self, repo_path: str, size: int) -> int:
+        """Keep `size` warm worktrees of a repository ready; returns how many there are."""
+        ...
+
+    def attach_argv(self, instance_id: str, *, read_only: bool) -> list[str]:
+        """The program a person runs to look at the session."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,123 @@
+"""Starting an agent's program in a session, and knowing whether it started."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from swarm_core.config import Settings
+from swarm_core.errors import ExternalFailure, TimedOut
+from swarm_core.hosts import launcher
+from swarm_core.hosts.base import SessionFacts, StartOrder
+from swarm_core.hosts.look import session_facts
+from swarm_core.tmux.panes import Pane
+from swarm_core.tmux.sessions import Tmux
+
+_NOT_FOR_AGENTS = frozenset(
+    {"GITHUB_TOKEN", "GH_TOKEN", "GITHUB_API_URL", "TMUX", "TMUX_PANE", "TMUX_TMPDIR"}
+    | {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"}
+)
+
+
+def agent_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What an agent may inherit: the person's environment without our settings and forge tokens."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in _NOT_FOR_AGENTS and not name.startswith(("SWARM_", "MCP_"))
+    }
+
+
+def start(settings: Settings, tmux: Tmux, order: StartOrder, environ: Mapping[str, str]) -> SessionFacts:
+    """Write the agent's files, start it, and return when its program runs; raises when it does not."""
+    folder = settings.instance_dir(order["instance_id"])
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    settings.tmux_socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name, text in order["files"].items():
+        write_private(folder / name, text.encode(errors="surrogateescape"))
+    environment = _environment(order, environ, folder)
+    order_path, ready_path = folder / "order", folder / "ready"
+    write_private(order_path, launcher.pack(order["cwd"], _argv(order), environment))
+    with _ready_pipe(ready_path) as ready:
+        pane = tmux.new_session(
+            order["instance_id"],
+            cwd=order["cwd"],
+            argv=[sys.executable, "-I", "-S", launcher.__file__, str(order_path), str(ready_path)],
+            epoch=order["epoch"],
+            start_environment=environ,
+        )
+        _await_exec(tmux, pane, ready, timeout=settings.number("start_timeout"))
+    return session_facts(pane)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a file in one step, readable by its owner alone."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+    fresh.replace(path)
+
+
+def _argv(order: StartOrder) -> list[str]:
+    resumable = order["resume_argv"] is not None and any(glob.glob(p) for p in order["resume_probe"])  # noqa: PTH207
+    if order["resume"] and resumable and order["resume_argv"] is not None:
+        return order["resume_argv"]
+    return order["argv"]
+
+
+def _environment(order: StartOrder, environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+    inherited = {k: v for k, v in environ.items() if k not in order["unset"]}
+    own = {
+        "SWARM_INSTANCE": order["instance_id"],
+        "SWARM_EPOCH": str(order["epoch"]),
+        "SWARM_INSTANCE_DIR": str(folder),
+    }
+    return inherited | order["env"] | own | order["secrets"]
+
+
+@contextlib.contextmanager
+def _ready_pipe(path: Path) -> Iterator[int]:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path, 0o600)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+        path.unlink(missing_ok=True)
+
+
+def _await_exec(tmux: Tmux, pane: Pane, ready: int, *, timeout: float) -> None:
+    """Wait until the launcher has become the agent: its end of the pipe closes with nothing said."""
+    poll = select.poll()
+    poll.register(ready, select.POLLIN)
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if not poll.poll(200):
+            if not _alive(pane.pid):
+                break
+            continue
+        said = os.read(ready, 4096)
+        if not said:
+            return
+        tmux.kill_session(pane.session)
+        raise ExternalFailure(said.decode(errors="replace"), code="AGENT_START_FAILED")
+    screen = tmux.capture(pane.session).strip()
+    tmux.kill_session(pane.session)
+    raise TimedOut(
+        f"the program of {pane.session} did not start within {timeout:g} s",
+        code="AGENT_START_FAILED",
+        details={"screen": screen[-2000:]},
+    )
+
+
+def _alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists() if Path("/proc/self").exists() else True

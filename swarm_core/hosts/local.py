@@ -1,0 +1,240 @@
+"""This machine as a Host: git worktrees, tmux sessions and agent files under one home."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from swarm_core import git, ids
+from swarm_core.agents import table
+from swarm_core.config import Settings
+from swarm_core.errors import Conflict, ExternalFailure
+from swarm_core.hosts import launch, look, warm
+from swarm_core.hosts.base import (
+    ChangeFacts,
+    InstanceFacts,
+    Leftovers,
+    Place,
+    PreservedFacts,
+    RepoFacts,
+    SessionFacts,
+    StartOrder,
+    Watched,
+)
+from swarm_core.tmux.conf import write_config
+from swarm_core.tmux.sessions import Tmux
+
+
+class LocalHost:
+    name = "local"
+
+    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._environ = launch.agent_environment(environ)
+        self._tmux = Tmux(settings.tmux_socket, settings.tmux_config)
+        self._look = look.Look(settings)
+
+    def info(self) -> dict[str, Any]:
+        return {
+            "platform": platform.platform(terse=True),
+            "git": ".".join(map(str, git.git_version())),
+            "tmux": ".".join(map(str, self._tmux.version())),
+            "agents": {name: shutil.which(agent.program) for name, agent in table.AGENTS.items()},
+        }
+
+    def ensure_repo(self, path: str, base: str | None) -> RepoFacts:
+        info = git.inspect(path)
+        resolved = git.resolve_base(info.path, base)
+        return {
+            "repo_path": info.path,
+            "base_branch": resolved.branch,
+            "base_commit": resolved.commit,
+            "remote_url": info.remote_url,
+            "branches": sorted(git.branches(info.path)),
+        }
+
+    def ensure_worktree(self, place: Place, *, keep_open: int) -> None:
+        with _files():
+            Path(place["worktree_path"]).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if place["base_commit"] and warm.adopt(self._settings, place, keep_open=keep_open):
+            return
+        git.add_worktree(
+            place["repo_path"],
+            place["worktree_path"],
+            branch=place["branch"],
+            base_commit=place["base_commit"],
+            lock=self._repo_lock(place),
+            keep_open=(keep_open,),
+        )
+
+    def attach_worktree(self, place: Place, *, head_commit: str | None, keep_open: int) -> None:
+        lock = self._repo_lock(place)
+        if place["branch"] in git.branches(place["repo_path"], place["branch"]):
+            git.attach_worktree(
+                place["repo_path"],
+                place["worktree_path"],
+                branch=place["branch"],
+                lock=lock,
+                keep_open=(keep_open,),
+            )
+            return
+        git.add_worktree(
+            place["repo_path"],
+            place["worktree_path"],
+            branch=place["branch"],
+            base_commit=head_commit,
+            lock=lock,
+            keep_open=(keep_open,),
+        )
+
+    def publish(self, place: Place, ref: str) -> PreservedFacts | None:
+        if not Path(place["worktree_path"]).is_dir():
+            return None
+        kept = git.preserve(place["worktree_path"], ref=ref, message=f"work of {place['instance_id']}")
+        if kept is None:
+            return None
+        return {"ref": kept.ref, "commit": kept.commit, "files": kept.files, "bytes": kept.bytes}
+
+    def restore_work(self, place: Place, ref: str) -> list[str]:
+        return git.restore(place["worktree_path"], ref=ref)
+
+    def remove_worktree(self, place: Place) -> None:
+        """Moves the folder away in one step first, so that a removal cut short never leaves half a worktree."""
+        path = Path(place["worktree_path"])
+        aside = path.with_name(f".removed-{path.name}")
+        with _files():
+            if path.exists():
+                _remove_tree(aside)
+                path.rename(aside)
+        try:
+            git.remove_worktree(place["repo_path"], str(path), lock=self._repo_lock(place))
+        except ExternalFailure:
+            with _files():
+                if aside.exists():
+                    aside.rename(path)
+            raise
+        with _files():
+            _remove_tree(aside)
+
+    def delete_branch(self, place: Place, *, base_branch: str) -> bool:
+        repo, branch = place["repo_path"], place["branch"]
+        if branch not in git.branches(repo, branch):
+            return True
+        return git.delete_branch(repo, branch, only_if_at=place["base_commit"], merged_into=base_branch)
+
+    def start(self, order: StartOrder) -> SessionFacts:
+        current = self._session(order["instance_id"])
+        if current is not None:
+            if current["epoch"] > order["epoch"]:
+                raise Conflict(
+                    f"{order['instance_id']} was started again meanwhile",
+                    code="STALE_EPOCH",
+                    details={"epoch": current["epoch"]},
+                )
+            if current["epoch"] == order["epoch"]:
+                return current
+            self._tmux.kill_session(order["instance_id"])
+        with _files():
+            write_config(self._settings.tmux_config, history_limit=self._settings.integer("history_limit"))
+            return launch.start(self._settings, self._tmux, order, self._environ)
+
+    def send(self, instance_id: str, text: str, *, submit: bool) -> None:
+        self._tmux.paste(instance_id, text, submit=submit)
+
+    def stop(self, instance_id: str, *, grace: float) -> tuple[SessionFacts | None, str]:
+        pane, screen = self._tmux.end_processes(instance_id, grace)
+        return (look.session_facts(pane) if pane else None), screen
+
+    def screen(self, instance_id: str, *, lines: int | None = None) -> str:
+        return self._tmux.capture(instance_id, lines=lines)
+
+    def sessions(self) -> list[SessionFacts]:
+        return self._look.sessions()
+
+    def snapshot(self, watched: list[Watched]) -> dict[str, InstanceFacts]:
+        return self._look.snapshot(watched)
+
+    def wait(self, timeout: float) -> set[str]:
+        return self._look.wait(timeout)
+
+    def changes(self, place: Place) -> ChangeFacts:
+        stats = git.change_stats(place["worktree_path"], place["base_commit"])
+        return {
+            "head_commit": git.head_commit(place["worktree_path"]),
+            "files": stats.files,
+            "added": stats.added,
+            "deleted": stats.deleted,
+        }
+
+    def leftovers(self, place: Place) -> Leftovers:
+        path = Path(place["worktree_path"])
+        present = path.is_dir()
+        return {
+            "dirty_files": len(git.dirty_files(str(path))) if present else 0,
+            "own_commits": git.own_commits(place["repo_path"], place["branch"], place["base_commit"]),
+            "bytes": _size(path) if present else 0,
+        }
+
+    def remove_files(self, instance_id: str) -> None:
+        with _files():
+            _remove_tree(self._settings.instance_dir(instance_id))
+
+    def fill_pool(self, repo_path: str, size: int) -> int:
+        return warm.fill(self._settings, repo_path, size)
+
+    def attach_argv(self, instance_id: str, *, read_only: bool) -> list[str]:
+        return self._tmux.attach_argv(instance_id, read_only=read_only)
+
+    def close(self) -> None:
+        self._look.close()
+
+    def _session(self, instance_id: str) -> SessionFacts | None:
+        return next((s for s in self.sessions() if s["instance_id"] == instance_id), None)
+
+    def _repo_lock(self, place: Place) -> Path:
+        return repo_lock(self._settings, place["repo_path"])
+
+
+def repo_lock(settings: Settings, repo_path: str) -> Path:
+    return settings.locks / f"repo-{ids.repo_folder(repo_path)}.lock"
+
+
+@contextlib.contextmanager
+def _files() -> Iterator[None]:
+    """The file system's failures as ours."""
+    try:
+        yield
+    except OSError as error:
+        code = "DISK_FULL" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+        raise ExternalFailure(
+            f"{error.strerror}: {error.filename}",
+            code=code,
+            hint="free space, then run the command again" if code else None,
+        ) from error
+
+
+def _remove_tree(path: Path) -> None:
+    def make_writable_and_retry(function: Any, name: str, _: Any) -> None:
+        parent = os.path.dirname(name)  # noqa: PTH120
+        os.chmod(parent, 0o700)  # noqa: PTH101
+        if os.path.isdir(name) and not os.path.islink(name):  # noqa: PTH112, PTH114
+            os.chmod(name, 0o700)  # noqa: PTH101
+        function(name)
+
+    if path.exists():
+        shutil.rmtree(path, onerror=make_writable_and_retry)
+
+
+def _size(path: Path) -> int:
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512  # noqa: PTH118
+    return total

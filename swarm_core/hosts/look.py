@@ -1,0 +1,123 @@
+"""Looking at many instances at once: sessions, worktrees, and what the agents are doing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from swarm_core.agents import table
+from swarm_core.agents.base import Agent, Reading
+from swarm_core.config import Settings
+from swarm_core.hosts.base import InstanceFacts, ReadingFacts, SessionFacts, Watched
+from swarm_core.models import Activity, Source
+from swarm_core.tmux.control import Control
+from swarm_core.tmux.panes import Pane, list_panes
+from swarm_core.tmux.watch import DeathWatch
+
+_STATUS_FILE_MAX = 1 << 16
+
+
+class Look:
+    """One look is one question to tmux, however many instances there are.
+
+    The first look asks with a process of its own; the second opens a control-mode connection for the rest.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._control: Control | None = None
+        self._looks = 0
+        self._files: dict[str, tuple[int, Reading | None]] = {}
+        self._deaths = DeathWatch()
+
+    def panes(self) -> list[Pane]:
+        self._looks += 1
+        socket = self._settings.tmux_socket
+        seen = list_panes(socket) if self._looks == 1 else self._connection().list_panes()
+        return [p for p in seen if p.instance]
+
+    def wait(self, timeout: float) -> set[str]:
+        return self._deaths.wait(timeout)
+
+    def sessions(self) -> list[SessionFacts]:
+        return [session_facts(p) for p in self.panes()]
+
+    def snapshot(self, watched: list[Watched]) -> dict[str, InstanceFacts]:
+        panes = {p.instance: p for p in self.panes() if p.instance}
+        self._deaths.set({name: p.pid for name, p in panes.items() if not p.dead})
+        facts: dict[str, InstanceFacts] = {}
+        by_screen: list[tuple[Watched, Pane]] = []
+        for one in watched:
+            pane = panes.get(one["instance_id"])
+            reading = self._read_files(one, pane) if pane and not pane.dead else None
+            facts[one["instance_id"]] = {
+                "session": session_facts(pane) if pane else None,
+                "worktree": Path(one["worktree_path"]).is_dir(),
+                "reading": reading,
+            }
+            if pane and not pane.dead and reading is None:
+                by_screen.append((one, pane))
+        self._read_screens(by_screen, facts)
+        return facts
+
+    def close(self) -> None:
+        self._deaths.close()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def _connection(self) -> Control:
+        if self._control is None:
+            self._control = Control(self._settings.tmux_socket, self._settings.tmux_config)
+        return self._control
+
+    def _read_files(self, one: Watched, pane: Pane) -> ReadingFacts | None:
+        agent = table.get(one["agent"])
+        folder = str(self._settings.instance_dir(one["instance_id"]))
+        for name in agent.status_files(folder, pane.pid):
+            reading = self._read_file(agent, name)
+            if reading is not None:
+                return _facts(reading, Source.FILE)
+        return None
+
+    def _read_file(self, agent: Agent, name: str) -> Reading | None:
+        """The file's meaning; read again only when it has changed."""
+        path = Path(name)
+        try:
+            changed = path.stat().st_mtime_ns
+            known = self._files.get(name)
+            if known is not None and known[0] == changed:
+                return known[1]
+            with path.open("rb") as file:
+                text = file.read(_STATUS_FILE_MAX).decode(errors="replace")
+        except OSError:
+            return None
+        reading = agent.read_status(text)
+        self._files[name] = (changed, reading)
+        return reading
+
+    def _read_screens(self, asked: list[tuple[Watched, Pane]], facts: dict[str, InstanceFacts]) -> None:
+        if not asked:
+            return
+        screens = self._connection().capture_many([pane.pane_id for _, pane in asked])
+        for one, pane in asked:
+            reading = table.get(one["agent"]).read_screen(screens.get(pane.pane_id, ""))
+            if reading is None:
+                reading = Reading(activity=Activity.UNKNOWN, detail="the program runs; nothing says what it does")
+                facts[one["instance_id"]]["reading"] = _facts(reading, Source.PROCESS)
+            else:
+                facts[one["instance_id"]]["reading"] = _facts(reading, Source.PANE)
+
+
+def session_facts(pane: Pane) -> SessionFacts:
+    return {
+        "instance_id": pane.instance or pane.session,
+        "epoch": pane.epoch or 0,
+        "pid": pane.pid,
+        "alive": not pane.dead,
+        "exit_code": pane.exit_code,
+        "exit_signal": pane.exit_signal,
+    }
+
+
+def _facts(reading: Reading, source: Source) -> ReadingFacts:
+    return {"activity": reading.activity, "source": str(source), "detail": reading.detail, "at": reading.at}

@@ -1,0 +1,73 @@
+"""A pool of checked-out worktrees that wait for an instance, so that a start need not check out anything."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from swarm_core import git, ids, locks
+from swarm_core.config import Settings
+from swarm_core.errors import SwarmError
+from swarm_core.hosts.base import Place
+
+_FOLDER = ".pool"
+
+
+def adopt(settings: Settings, place: Place, *, keep_open: int) -> bool:
+    """Turn a waiting worktree into this instance's; False when none can be had."""
+    if settings.integer("pool") == 0 or Path(place["worktree_path"]).exists() or place["base_commit"] is None:
+        return False
+    with locks.hold(_lock(settings, place["repo_path"])):
+        for waiting in _waiting(settings, place["repo_path"]):
+            try:
+                git.adopt_pooled(
+                    place["repo_path"],
+                    str(waiting),
+                    place["worktree_path"],
+                    branch=place["branch"],
+                    base_commit=place["base_commit"],
+                    lock=_repo_lock(settings, place["repo_path"]),
+                    keep_open=(keep_open,),
+                )
+            except SwarmError:
+                git.remove_worktree(
+                    place["repo_path"], str(waiting), lock=_repo_lock(settings, place["repo_path"]), force=True
+                )
+                continue
+            return True
+    return False
+
+
+def fill(settings: Settings, repo_path: str, size: int) -> int:
+    """Add worktrees at the current commit until `size` wait, or take away those beyond; returns how many wait."""
+    info = git.inspect(repo_path)
+    with locks.hold(_lock(settings, repo_path)):
+        waiting = _waiting(settings, repo_path)
+        for surplus in waiting[size:]:
+            git.remove_worktree(repo_path, str(surplus), lock=_repo_lock(settings, repo_path), force=True)
+        folder = _folder(settings, repo_path)
+        missing = size - len(waiting) if info.head_commit else 0
+        free = (p for n in itertools.count(1) if not (p := folder / f"{n}").exists())
+        for path in itertools.islice(free, max(missing, 0)):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            git.add_pooled(
+                repo_path, str(path), commit=str(info.head_commit), lock=_repo_lock(settings, repo_path)
+            )
+        return len(_waiting(settings, repo_path))
+
+
+def _waiting(settings: Settings, repo_path: str) -> list[Path]:
+    folder = _folder(settings, repo_path)
+    return sorted(p for p in folder.iterdir() if (p / ".git").exists()) if folder.is_dir() else []
+
+
+def _folder(settings: Settings, repo_path: str) -> Path:
+    return settings.worktrees / ids.repo_folder(repo_path) / _FOLDER
+
+
+def _lock(settings: Settings, repo_path: str) -> Path:
+    return settings.locks / f"pool-{ids.repo_folder(repo_path)}.lock"
+
+
+def _repo_lock(settings: Settings, repo_path: str) -> Path:
+    return settings.locks / f"repo-{ids.repo_folder(repo_path)}.lock"

@@ -1,0 +1,66 @@
+"""Clean: an ended instance's worktree, session and files go; its commits and uncommitted work stay in git."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from swarm_core.errors import Conflict
+from swarm_core.models import Activity, Instance, Source, Status, Wanted
+from swarm_core.ops import removal
+from swarm_core.ops.context import Context
+from swarm_core.ops.steps import Job, Operation, Step
+from swarm_core.store import actions, events, instances, tokens
+
+
+def request(context: Context, instance: Instance, *, actor: str) -> None:
+    if instance.cleaned:
+        raise Conflict(f"{instance.id} is already clean")
+    if instance.wanted == Wanted.RUNNING:
+        raise Conflict(
+            f"{instance.id} is {instance.status}",
+            code="INSTANCE_RUNNING",
+            hint=f"`swarm stop {instance.id}` first; its work is kept",
+        )
+    with context.db.write():
+        actions.start(context.db, instance.id, "clean", actor=actor)
+        instances.set_fields(context.db, instance.id, wanted=Wanted.REMOVED)
+
+
+def _end(job: Job) -> None:
+    job.host.stop(job.instance.id, grace=0)
+
+
+def _files(job: Job) -> None:
+    job.host.remove_files(job.instance.id)
+
+
+def _done(job: Job) -> None:
+    db, details = job.context.db, job.action.details
+    tokens.revoke(db, job.instance.id)
+    instances.observe(db, job.instance.id, Activity.EXITED, source=Source.PROCESS, detail="cleaned")
+    if job.instance.status not in (Status.TERMINATED, Status.PR_MERGED, Status.PR_CLOSED):
+        instances.change_status(
+            db, job.instance.id, Status.TERMINATED, actor=job.action.actor, reason=job.instance.reason
+        )
+    instances.set_fields(db, job.instance.id, cleaned_at=db.now(), pid=None)
+    told: dict[str, Any] = {"branch": job.instance.branch, "branch_deleted": details.get("branch_deleted", False)}
+    told["preserved"] = (details.get("preserved") or {}).get("ref")
+    events.add(db, "instance:cleaned", instance_id=job.instance.id, actor=job.action.actor, metadata=told)
+
+
+def _undone(job: Job, why: str) -> None:
+    instances.set_fields(job.context.db, job.instance.id, wanted=Wanted.STOPPED, reason=f"clean failed: {why}")
+
+
+CLEAN = Operation(
+    kind="clean",
+    steps=(
+        Step("end", _end, saying="ending what is left of the session"),
+        Step("preserve", removal.preserve, record=removal.record_preserved, saying="preserving uncommitted work"),
+        Step("worktree", removal.remove_worktree, saying="removing the worktree"),
+        Step("branch", removal.delete_branch, saying="looking at the branch"),
+        Step("files", _files, saying="removing the files"),
+    ),
+    done=_done,
+    undone=_undone,
+)

@@ -1,0 +1,50 @@
+"""What every operation needs: the database, the hosts, the settings."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from swarm_core import locks
+from swarm_core.config import Settings
+from swarm_core.hosts.base import Host, Place
+from swarm_core.models import Instance
+from swarm_core.store.database import Database
+
+Report = Callable[[str], None]
+
+
+def _silent(_: str) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """`report` hears what is being done, for a person who waits; `checkpoint` is told of every step."""
+
+    db: Database
+    settings: Settings
+    hosts: dict[str, Host]
+    report: Report = _silent
+    checkpoint: Report = field(default=_silent)
+
+    def host(self, instance: Instance) -> Host:
+        return self.hosts[instance.host]
+
+    @contextlib.contextmanager
+    def lock(self, instance_id: str, *, timeout: float | None = None) -> Iterator[int]:
+        """Alone with one instance among all processes; programs started meanwhile keep it until they end."""
+        wait = self.settings.number("lock_timeout") if timeout is None else timeout
+        with locks.hold(self.settings.locks / f"{instance_id}.lock", timeout=wait) as fd:
+            yield fd
+
+
+def place(instance: Instance) -> Place:
+    return {
+        "instance_id": instance.id,
+        "repo_path": instance.repo_path,
+        "worktree_path": instance.worktree_path,
+        "branch": instance.branch,
+        "base_commit": instance.base_commit,
+    }

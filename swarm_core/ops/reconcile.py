@@ -1,0 +1,195 @@
+"""Reconcile: what is recorded against what is there. The certain is mended, the rest is reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from swarm_core.errors import Conflict, SwarmError
+from swarm_core.hosts.base import InstanceFacts, SessionFacts, Watched
+from swarm_core.models import Activity, Instance, Source, Status, Wanted
+from swarm_core.ops import operations, session
+from swarm_core.ops.context import Context
+from swarm_core.store import actions, events, instances, tokens
+
+_ENDS_WITH_ITS_AGENT = frozenset({Status.STARTING, Status.RUNNING, Status.CHANGES_REQUESTED})
+WORKTREE_GONE = "the worktree is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that was not as recorded; `mended` says whether it is now."""
+
+    instance_id: str
+    what: str
+    mended: bool
+    hint: str = ""
+
+
+def reconcile(context: Context, *, only: set[str] | None = None) -> list[Finding]:
+    """Look at all instances at once and mend one by one, each under its lock; those in other hands are left."""
+    findings = _finish_open(context, only)
+    current = [i for i in instances.listed(context.db) if only is None or i.id in only]
+    for host_name, host in context.hosts.items():
+        mine = [i for i in current if i.host == host_name]
+        facts = host.snapshot([_watched(i) for i in mine])
+        for instance in mine:
+            if _decide(instance, facts[instance.id]) is None:
+                _observe(context, instance, facts[instance.id])
+            else:
+                findings += _mend(context, instance.id)
+    return findings
+
+
+def strangers(context: Context) -> list[SessionFacts]:
+    """Sessions on our tmux server that no row knows; reported, never ended."""
+    known = {i.id for i in instances.listed(context.db, include_cleaned=True)}
+    return [s for h in context.hosts.values() for s in h.sessions() if s["instance_id"] not in known]
+
+
+def _finish_open(context: Context, only: set[str] | None) -> list[Finding]:
+    """Finish or undo what a killed process left in the middle."""
+    findings = []
+    for action in actions.all_open(context.db):
+        if only is not None and action.instance_id not in only:
+            continue
+        try:
+            with context.lock(action.instance_id, timeout=0) as lock:
+                operations.carry_out(context, action.instance_id, lock=lock)
+        except Conflict as error:
+            if error.code == "INSTANCE_BUSY":
+                continue
+            findings.append(_unfinished(action.instance_id, action.kind, error))
+        except SwarmError as error:
+            findings.append(_unfinished(action.instance_id, action.kind, error))
+        else:
+            findings.append(
+                Finding(action.instance_id, f"an interrupted {action.kind} was brought to its end", True)
+            )
+    return findings
+
+
+def _unfinished(instance_id: str, kind: str, error: SwarmError) -> Finding:
+    return Finding(
+        instance_id, f"an interrupted {kind} could not be finished: {error.message}", False, error.hint or ""
+    )
+
+
+def _watched(instance: Instance) -> Watched:
+    return {"instance_id": instance.id, "agent": instance.agent, "worktree_path": instance.worktree_path}
+
+
+def _decide(instance: Instance, facts: InstanceFacts) -> str | None:
+    """What is wrong with an instance that has no open action; None when all is as recorded."""
+    found = facts["session"]
+    if found is not None and found["alive"] and instance.wanted != Wanted.RUNNING:
+        return "unwanted"
+    if instance.wanted == Wanted.RUNNING:
+        if found is None:
+            return "lost"
+        if not found["alive"]:
+            return "exited"
+        if found["epoch"] != instance.epoch:
+            return "unwanted"
+    gone = not facts["worktree"]
+    if gone != (instance.reason == WORKTREE_GONE) and (gone or instance.ended):
+        return "worktree"
+    return None
+
+
+def settle(context: Context, instance: Instance) -> list[Finding]:
+    """Make the record of one instance true; the caller holds its lock and it has no open action."""
+    facts = context.host(instance).snapshot([_watched(instance)])[instance.id]
+    wrong = _decide(instance, facts)
+    return [_MENDERS[wrong](context, instance, facts)] if wrong and not instance.cleaned else []
+
+
+def _mend(context: Context, instance_id: str) -> list[Finding]:
+    """Look again, alone with the instance, and make the record true."""
+    try:
+        with context.lock(instance_id, timeout=0):
+            if actions.open_for(context.db, instance_id) is not None:
+                return []
+            return settle(context, instances.get(context.db, instance_id))
+    except Conflict as error:
+        if error.code == "INSTANCE_BUSY":
+            return []
+        raise
+
+
+def _mend_unwanted(context: Context, instance: Instance, facts: InstanceFacts) -> Finding:
+    context.host(instance).stop(instance.id, grace=context.settings.number("stop_grace"))
+    what = "a session that nobody wants any more was ended"
+    _tell(context, instance, what, mended=True)
+    return Finding(instance.id, what, True)
+
+
+def _mend_lost(context: Context, instance: Instance, facts: InstanceFacts) -> Finding:
+    why = "its tmux session is gone"
+    _record_end(context, instance, Status.FAILED, why, detail="session lost")
+    return Finding(instance.id, why, True, f"`swarm restart {instance.id}` resumes the conversation")
+
+
+def _mend_exited(context: Context, instance: Instance, facts: InstanceFacts) -> Finding:
+    found = facts["session"]
+    assert found is not None
+    how = session.how_it_ended(found)
+    screen = session.kept_screen(context.host(instance).screen(instance.id))
+    ended_well = found["exit_code"] == 0 and not found["exit_signal"]
+    status = Status.TERMINATED if ended_well else Status.FAILED
+    known = {"exit_code": found["exit_code"], "exit_signal": found["exit_signal"], "last_screen": screen}
+    _record_end(context, instance, status, f"the agent {how}", detail=how, **known)
+    return Finding(instance.id, f"the agent {how}", True, f"`swarm logs {instance.id}` shows its last screen")
+
+
+def _mend_worktree(context: Context, instance: Instance, facts: InstanceFacts) -> Finding:
+    gone = not facts["worktree"]
+    what = WORKTREE_GONE if gone else "the worktree is back"
+    with context.db.write():
+        instances.set_fields(context.db, instance.id, reason=WORKTREE_GONE if gone else "")
+    _tell(context, instance, what, mended=not gone)
+    hint = f"`swarm stop {instance.id}`, then `swarm restore {instance.id}`, makes it again from its branch"
+    return Finding(instance.id, what, not gone, hint if gone else "")
+
+
+_MENDERS = {"unwanted": _mend_unwanted, "lost": _mend_lost, "exited": _mend_exited, "worktree": _mend_worktree}
+
+
+def _record_end(
+    context: Context, instance: Instance, status: Status, why: str, *, detail: str, **known: Any
+) -> None:
+    """The agent is gone without anybody having stopped it."""
+    db = context.db
+    with db.write():
+        tokens.revoke(db, instance.id)
+        instances.observe(db, instance.id, Activity.EXITED, source=Source.PROCESS, detail=detail)
+        if instance.status in _ENDS_WITH_ITS_AGENT:
+            instances.change_status(db, instance.id, status, actor="supervisor", reason=why)
+        instances.set_fields(db, instance.id, wanted=Wanted.STOPPED, reason=why, pid=None, **known)
+        told = {k: known.get(k) for k in ("exit_code", "exit_signal")} | {"why": why}
+        events.add(db, "instance:exited", instance_id=instance.id, actor="supervisor", metadata=told)
+
+
+def _observe(context: Context, instance: Instance, facts: InstanceFacts) -> None:
+    """Write down news only: a look at an unchanged fleet writes nothing."""
+    reading = facts["reading"]
+    if reading is None:
+        return
+    known = (instance.activity, instance.activity_source, instance.activity_detail)
+    if known == (reading["activity"], reading["source"], reading["detail"]):
+        return
+    with context.db.write():
+        instances.observe(
+            context.db,
+            instance.id,
+            Activity(reading["activity"]),
+            source=reading["source"],
+            detail=reading["detail"],
+            at=reading["at"],
+        )
+
+
+def _tell(context: Context, instance: Instance, what: str, *, mended: bool) -> None:
+    name = "instance:repaired" if mended else "instance:problem"
+    with context.db.write():
+        events.add(context.db, name, instance_id=instance.id, actor="supervisor", metadata={"what": what})

@@ -1,0 +1,73 @@
+"""Restart: the same instance, worktree and conversation with a new process, epoch and token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from swarm_core.errors import Conflict, NotFound
+from swarm_core.models import TRANSITIONS, Instance, Status, Wanted
+from swarm_core.ops import session
+from swarm_core.ops.context import Context
+from swarm_core.ops.steps import Job, Operation, Step
+from swarm_core.store import actions, instances, tokens
+
+
+def request(context: Context, instance: Instance, *, actor: str) -> None:
+    """Record the restart: the epoch counts up, so nothing of the earlier start is valid any more."""
+    if instance.cleaned:
+        raise Conflict(
+            f"{instance.id} was cleaned", hint=f"`swarm restore {instance.id}` brings its worktree back"
+        )
+    facts = context.host(instance).snapshot(
+        [{"instance_id": instance.id, "agent": instance.agent, "worktree_path": instance.worktree_path}]
+    )
+    if not facts[instance.id]["worktree"]:
+        raise NotFound(
+            f"the worktree of {instance.id} is gone: {instance.worktree_path}",
+            code="WORKTREE_NOT_FOUND",
+            hint=f"`swarm restore {instance.id}` makes it again from its branch",
+        )
+    db = context.db
+    with db.write():
+        actions.start(db, instance.id, "restart", actor=actor, details={"status": instance.status})
+        instances.set_fields(db, instance.id, epoch=instance.epoch + 1, wanted=Wanted.RUNNING)
+        tokens.revoke(db, instance.id)
+        if Status.STARTING in TRANSITIONS[Status(instance.status)]:
+            instances.change_status(db, instance.id, Status.STARTING, actor=actor, reason="")
+
+
+def _end(job: Job) -> dict[str, Any] | None:
+    """End the earlier start; on a repeat the new one may run already and is left alone."""
+    running = next((s for s in job.host.sessions() if s["instance_id"] == job.instance.id), None)
+    if running is None or running["epoch"] >= job.instance.epoch:
+        return None
+    return session.end(job, grace=job.context.settings.number("stop_grace"))
+
+
+def _session(job: Job) -> dict[str, Any]:
+    return session.start(job, resume=True)
+
+
+def _done(job: Job) -> None:
+    if job.instance.status == Status.STARTING:
+        instances.change_status(job.context.db, job.instance.id, Status.RUNNING, actor=job.action.actor)
+
+
+def _undone(job: Job, why: str) -> None:
+    session.record_end(job)
+    instances.change_status(
+        job.context.db, job.instance.id, Status.FAILED, actor=job.action.actor, reason=why, wanted=Wanted.STOPPED
+    )
+
+
+RESTART = Operation(
+    kind="restart",
+    steps=(
+        Step("end", _end, saying="ending the earlier start"),
+        Step(
+            "session", _session, undo=session.undo_start, record=session.record_start, saying="starting the agent"
+        ),
+    ),
+    done=_done,
+    undone=_undone,
+)

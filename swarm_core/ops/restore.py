@@ -1,0 +1,84 @@
+"""Restore: the worktree of a cleaned or damaged instance comes back, with its uncommitted work."""
+
+from __future__ import annotations
+
+from swarm_core.errors import Conflict, NotFound
+from swarm_core.models import Instance, Preserved, Wanted
+from swarm_core.ops import removal
+from swarm_core.ops.context import Context, place
+from swarm_core.ops.steps import Job, Operation, Step
+from swarm_core.store import actions, events, instances, preserved
+
+
+def request(context: Context, instance: Instance, *, ref: str | None, actor: str) -> None:
+    """Record what is to come back: the worktree if it is gone, and the newest or the named preserved work."""
+    if instance.wanted == Wanted.RUNNING:
+        raise Conflict(
+            f"{instance.id} is {instance.status}",
+            code="INSTANCE_RUNNING",
+            hint=f"`swarm stop {instance.id}` first",
+        )
+    chosen = _choose(preserved.of(context.db, instance.id), instance, ref)
+    facts = context.host(instance).snapshot(
+        [{"instance_id": instance.id, "agent": instance.agent, "worktree_path": instance.worktree_path}]
+    )
+    present = facts[instance.id]["worktree"]
+    if present and chosen is None:
+        raise NotFound(
+            f"the worktree of {instance.id} is there and nothing else was preserved",
+            code="NOTHING_PRESERVED",
+            hint=f"`swarm restart {instance.id}` goes on with the work",
+        )
+    details = {"ref": chosen.ref if chosen else None, "worktree_was_there": present}
+    with context.db.write():
+        actions.start(context.db, instance.id, "restore", actor=actor, details=details)
+
+
+def _choose(kept: list[Preserved], instance: Instance, ref: str | None) -> Preserved | None:
+    if ref is None:
+        return kept[-1] if kept else None
+    for one in kept:
+        if ref in (one.ref, one.commit, str(one.id)):
+            return one
+    raise NotFound(
+        f"{instance.id} has no preserved work {ref[:200]!r}",
+        code="NOTHING_PRESERVED",
+        hint=f"`swarm show {instance.id}` lists what was preserved",
+    )
+
+
+def _worktree(job: Job) -> None:
+    if not job.action.details["worktree_was_there"]:
+        job.host.attach_worktree(place(job.instance), head_commit=job.instance.head_commit, keep_open=job.lock)
+
+
+def _undo_worktree(job: Job) -> None:
+    if not job.action.details["worktree_was_there"]:
+        removal.undo_worktree(job)
+
+
+def _work(job: Job) -> dict[str, int]:
+    ref = job.action.details["ref"]
+    return {"files": len(job.host.restore_work(place(job.instance), ref)) if ref else 0}
+
+
+def _done(job: Job) -> None:
+    db = job.context.db
+    instances.set_fields(db, job.instance.id, cleaned_at=None, wanted=Wanted.STOPPED, reason="")
+    told = {"ref": job.action.details["ref"], "files": job.action.details.get("files", 0)}
+    events.add(db, "instance:restored", instance_id=job.instance.id, actor=job.action.actor, metadata=told)
+
+
+def _undone(job: Job, why: str) -> None:
+    instances.set_fields(job.context.db, job.instance.id, reason=f"restore failed: {why}")
+
+
+RESTORE = Operation(
+    kind="restore",
+    steps=(
+        Step("worktree", _worktree, undo=_undo_worktree, saying="making the worktree again"),
+        Step("work", _work, saying="bringing the files back"),
+    ),
+    done=_done,
+    undone=_undone,
+)

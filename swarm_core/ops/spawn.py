@@ -1,0 +1,153 @@
+"""Spawn: a new instance from nothing to a running agent."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from swarm_core import ids
+from swarm_core.agents import table
+from swarm_core.errors import InvalidInput
+from swarm_core.hosts.base import RepoFacts
+from swarm_core.models import Activity, Instance, Kind, Source, Status, Wanted
+from swarm_core.ops import removal, session
+from swarm_core.ops.context import Context, place
+from swarm_core.ops.steps import Job, Operation, Step
+from swarm_core.store import actions, hosts, instances, relationships, tokens
+
+PROMPT_MAX = 4 << 20
+NAME_MAX = 80
+ISSUE_MAX = 999_999_999
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person or agent asked to be spawned, already checked against the repository."""
+
+    kind: Kind
+    repo: RepoFacts
+    agent: str
+    prompt: str
+    issue_number: int | None = None
+    issue_title: str | None = None
+    name: str | None = None
+    parent: Instance | None = None
+
+
+def check_text(prompt: str, name: str | None, issue: int | None) -> None:
+    """Refuse what no agent, file or table could hold."""
+    if len(prompt.encode(errors="surrogateescape")) > PROMPT_MAX:
+        raise InvalidInput(
+            f"the prompt has more than {PROMPT_MAX >> 20} MB",
+            code="PROMPT_TOO_LARGE",
+            hint="put the material into a file of the repository and name it in the prompt",
+        )
+    if "\0" in prompt or (name is not None and "\0" in name):
+        raise InvalidInput("text cannot contain a NUL character", hint="remove the character and try again")
+    if name is not None and (
+        not name.strip() or len(name) > NAME_MAX or not name.isprintable() or ids.is_id(name)
+    ):
+        raise InvalidInput(
+            f"a name is 1 to {NAME_MAX} printable characters and no instance id",
+            hint='for example --name "login fix"',
+        )
+    if name is not None and name.startswith("-"):
+        raise InvalidInput("a name cannot start with a dash")
+    if issue is not None and not 1 <= issue <= ISSUE_MAX:
+        raise InvalidInput(f"an issue number is between 1 and {ISSUE_MAX}")
+
+
+def reserve(context: Context, wish: Wish, *, actor: str) -> Instance:
+    """Allocate the id and record row, intent and event in one transaction; nothing else has happened yet."""
+    agent = table.get(wish.agent)
+    db, host = context.db, next(iter(context.hosts.values()))
+    with db.write():
+        hosts.seen(db, host.name)
+        number = instances.next_number(db, wish.kind, wish.issue_number, wish.repo["branches"])
+        instance_id = str(ids.InstanceId(wish.kind, wish.issue_number, number))
+        folder = context.settings.worktrees / ids.repo_folder(wish.repo["repo_path"])
+        now = db.now()
+        instance = Instance(
+            id=instance_id,
+            kind=wish.kind,
+            status=Status.STARTING,
+            wanted=Wanted.RUNNING,
+            host=host.name,
+            epoch=1,
+            repo_path=wish.repo["repo_path"],
+            worktree_path=str(folder / instance_id),
+            branch=ids.branch(instance_id),
+            base_branch=wish.repo["base_branch"],
+            base_commit=wish.repo["base_commit"],
+            head_commit=wish.repo["base_commit"],
+            tmux_session=instance_id,
+            agent=agent.name,
+            conversation_id=str(uuid.uuid4()),
+            agent_number=number,
+            activity=Activity.STARTING,
+            activity_source=Source.PROCESS,
+            activity_at=now,
+            created_at=now,
+            updated_at=now,
+            name=wish.name,
+            issue_number=wish.issue_number,
+            issue_title=wish.issue_title,
+            prompt=wish.prompt,
+            parent_id=wish.parent.id if wish.parent else None,
+        )
+        instances.insert(db, instance, actor=actor)
+        if wish.parent is not None:
+            relationships.add(
+                db, wish.parent.id, instance_id, "created_fork", head_commit=wish.repo["base_commit"]
+            )
+        actions.start(db, instance_id, "spawn", actor=actor)
+    return instance
+
+
+def _worktree(job: Job) -> None:
+    job.host.ensure_worktree(place(job.instance), keep_open=job.lock)
+
+
+def _undo_worktree(job: Job) -> None:
+    removal.undo_worktree(job)
+    removal.delete_branch(job)
+    job.host.remove_files(job.instance.id)
+
+
+def _session(job: Job) -> dict[str, Any]:
+    return session.start(job, resume=False)
+
+
+def _done(job: Job) -> None:
+    instances.change_status(job.context.db, job.instance.id, Status.RUNNING, actor=job.action.actor)
+
+
+def _undone(job: Job, why: str) -> None:
+    """The row stays as a record of the attempt; nothing else does."""
+    db = job.context.db
+    tokens.revoke(db, job.instance.id)
+    instances.observe(db, job.instance.id, Activity.EXITED, source=Source.PROCESS, detail="never started")
+    instances.change_status(
+        db,
+        job.instance.id,
+        Status.FAILED,
+        actor=job.action.actor,
+        reason=why,
+        wanted=Wanted.REMOVED,
+        cleaned_at=db.now(),
+        pid=None,
+    )
+
+
+SPAWN = Operation(
+    kind="spawn",
+    steps=(
+        Step("worktree", _worktree, undo=_undo_worktree, saying="making the worktree"),
+        Step(
+            "session", _session, undo=session.undo_start, record=session.record_start, saying="starting the agent"
+        ),
+    ),
+    done=_done,
+    undone=_undone,
+)

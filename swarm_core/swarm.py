@@ -1,0 +1,299 @@
+"""The object every front end holds: one home, one database, and everything that can be asked of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from swarm_core import ids, locks
+from swarm_core.agents import table
+from swarm_core.config import Settings
+from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound, SwarmError
+from swarm_core.forge import Forge, Issue, LocalForge, parse_remote
+from swarm_core.hosts.base import Leftovers
+from swarm_core.hosts.local import LocalHost
+from swarm_core.models import Event, Instance, Kind, Message, Preserved, Relationship, Wanted
+from swarm_core.ops import clean, operations, prompts, reconcile, restart, restore, spawn, stop, supervise
+from swarm_core.ops.context import Context, Report, place
+from swarm_core.ops.reconcile import Finding
+from swarm_core.store import events, instances, messages, preserved, relationships
+from swarm_core.store.database import open_database, utc_now
+
+COUNT_MAX = 32
+MESSAGE_MAX = 1 << 20
+_PARALLEL_STARTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """One instance with everything that hangs on it."""
+
+    instance: Instance
+    relationships: list[Relationship]
+    messages: list[Message]
+    preserved: list[Preserved]
+    events: list[Event]
+
+
+def _silent(_: str) -> None:
+    return
+
+
+class Swarm:
+    def __init__(self, context: Context, environ: Mapping[str, str]) -> None:
+        self.context = context
+        self._environ = environ
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings,
+        environ: Mapping[str, str],
+        *,
+        report: Report = _silent,
+        checkpoint: Report = _silent,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> Swarm:
+        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        db = open_database(settings.database_path, busy_timeout=settings.number("busy_timeout"), clock=clock)
+        host = LocalHost(settings, environ)
+        return cls(Context(db, settings, {host.name: host}, report, checkpoint), environ)
+
+    def close(self) -> None:
+        for host in self.context.hosts.values():
+            host.close()
+        self.context.db.close()
+
+    def __enter__(self) -> Swarm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Asking
+
+    def instances(self, *, include_cleaned: bool = False, repo: str | None = None) -> list[Instance]:
+        repo_path = self._host.ensure_repo(repo, None)["repo_path"] if repo else None
+        return instances.listed(self.context.db, include_cleaned=include_cleaned, repo_path=repo_path)
+
+    def find(self, id_or_name: str) -> Instance:
+        """The instance with this id, or the one that carries this name."""
+        if ids.is_id(id_or_name):
+            return instances.get(self.context.db, id_or_name)
+        found = instances.named(self.context.db, id_or_name)
+        if len(found) > 1:
+            raise Conflict(
+                f"{len(found)} instances are named {id_or_name!r}",
+                hint="use an id: " + ", ".join(i.id for i in found),
+            )
+        return found[0] if found else instances.get(self.context.db, id_or_name)
+
+    def detail(self, id_or_name: str) -> Detail:
+        instance, db = self.find(id_or_name), self.context.db
+        return Detail(
+            instance=instance,
+            relationships=relationships.of(db, instance.id),
+            messages=messages.of(db, instance.id),
+            preserved=preserved.of(db, instance.id),
+            events=events.newest(db, instance_id=instance.id, limit=20),
+        )
+
+    def events(self, *, after: int | None = None, instance_id: str | None = None, limit: int = 50) -> list[Event]:
+        """The newest events, or those after a cursor; oldest first either way."""
+        if after is None:
+            return events.newest(self.context.db, instance_id=instance_id, limit=limit)
+        return events.after(self.context.db, after, instance_id=instance_id, limit=limit)
+
+    def screen(self, instance: Instance, *, lines: int | None = None) -> str:
+        """What the session shows, or the last screen that was kept of it."""
+        if any(s["instance_id"] == instance.id for s in self._host.sessions()):
+            return self._host.screen(instance.id, lines=lines)
+        return instance.last_screen
+
+    def attach_argv(self, instance: Instance, *, read_only: bool = False) -> list[str]:
+        if not any(s["instance_id"] == instance.id for s in self._host.sessions()):
+            raise NotFound(
+                f"{instance.id} has no session",
+                code="TMUX_SESSION_NOT_FOUND",
+                hint=f"`swarm restart {instance.id}` starts it again; `swarm logs {instance.id}` shows its last screen",
+            )
+        return self._host.attach_argv(instance.id, read_only=read_only)
+
+    # Doing
+
+    def work(
+        self,
+        prompt: str = "",
+        *,
+        repo: str = ".",
+        base: str | None = None,
+        issue: int | None = None,
+        agent: str | None = None,
+        name: str | None = None,
+        count: int = 1,
+        actor: str = "operator",
+    ) -> list[Instance]:
+        """Start `count` new instances on the same task; checks everything before it leaves a trace."""
+        spawn.check_text(prompt, name, issue)
+        if not 1 <= count <= COUNT_MAX:
+            raise InvalidInput(f"--count is between 1 and {COUNT_MAX}")
+        chosen = self._agent(agent)
+        facts = self._host.ensure_repo(repo, base)
+        found = self._issue(facts["repo_path"], facts["remote_url"], issue, required=not prompt)
+        wish = spawn.Wish(
+            kind=Kind.WORK if prompt or issue else Kind.ADHOC,
+            repo=facts,
+            agent=chosen,
+            prompt=prompts.work(prompt, issue_number=issue, issue=found),
+            issue_number=issue,
+            issue_title=found.title if found else None,
+            name=name,
+        )
+        return self._start([spawn.reserve(self.context, wish, actor=actor) for _ in range(count)])
+
+    def fork(
+        self,
+        parent_id: str,
+        prompt: str = "",
+        *,
+        agent: str | None = None,
+        name: str | None = None,
+        actor: str = "operator",
+    ) -> Instance:
+        """A second attempt from another instance's last commit; its uncommitted files are not taken along."""
+        parent = self.find(parent_id)
+        spawn.check_text(prompt, name, None)
+        facts = self._host.ensure_repo(parent.repo_path, parent.branch if parent.head_commit else None)
+        wish = spawn.Wish(
+            kind=Kind.FORK,
+            repo=facts,
+            agent=self._agent(agent or parent.agent),
+            prompt=prompt or parent.prompt,
+            issue_number=parent.issue_number,
+            issue_title=parent.issue_title,
+            name=name,
+            parent=parent,
+        )
+        return self._start([spawn.reserve(self.context, wish, actor=actor)])[0]
+
+    def stop(self, id_or_name: str, *, actor: str = "operator") -> Instance:
+        """End the agent and keep its work; stopping what is stopped changes nothing."""
+        instance = self.find(id_or_name)
+        with self.context.lock(instance.id) as lock:
+            instance = operations.carry_out(self.context, instance.id, lock=lock)
+            if instance.wanted != Wanted.RUNNING:
+                return instance
+            stop.request(self.context, instance, actor=actor)
+            return operations.carry_out(self.context, instance.id, lock=lock)
+
+    def restart(self, id_or_name: str, *, actor: str = "operator") -> Instance:
+        return self._request(id_or_name, lambda i: restart.request(self.context, i, actor=actor))
+
+    def restore(self, id_or_name: str, *, ref: str | None = None, actor: str = "operator") -> Instance:
+        return self._request(id_or_name, lambda i: restore.request(self.context, i, ref=ref, actor=actor))
+
+    def clean(self, id_or_name: str, *, actor: str = "operator") -> Instance:
+        return self._request(id_or_name, lambda i: clean.request(self.context, i, actor=actor))
+
+    def cleanable(self) -> list[Instance]:
+        """Ended instances that still hold a worktree, session or files."""
+        return [i for i in self.instances() if i.ended and i.wanted != Wanted.RUNNING]
+
+    def leftovers(self, instance: Instance) -> Leftovers:
+        return self.context.host(instance).leftovers(place(instance))
+
+    def message(self, id_or_name: str, body: str, *, sender: str = "operator") -> Message:
+        """Record a message for the instance; it is kept from now on, whatever happens to its agent."""
+        instance = self.find(id_or_name)
+        if not body.strip():
+            raise InvalidInput("a message needs text")
+        if len(body.encode(errors="surrogateescape")) > MESSAGE_MAX or "\0" in body:
+            raise InvalidInput(f"a message has at most {MESSAGE_MAX >> 20} MB and no NUL character")
+        if instance.cleaned:
+            raise Conflict(f"{instance.id} was cleaned", hint=f"`swarm restore {instance.id}` brings it back")
+        with self.context.db.write():
+            return messages.accept(self.context.db, instance.id, sender=sender, body=body)
+
+    def reconcile(self) -> list[Finding]:
+        return reconcile.reconcile(self.context)
+
+    def refresh_changes(self, limit: int) -> None:
+        """Count changed lines of the instances whose counts are oldest."""
+        stale = [i for i in self.instances() if supervise.may_have_changed(i)]
+        for instance in sorted(stale, key=lambda i: i.changes_at or "")[:limit]:
+            supervise.refresh_changes(self.context, instance)
+
+    def fill_pool(self, repo: str) -> int:
+        facts = self._host.ensure_repo(repo, None)
+        return self._host.fill_pool(facts["repo_path"], self.context.settings.integer("pool"))
+
+    def coordinator(self) -> str | None:
+        """Who holds the database as its coordinator; None when nobody does."""
+        return locks.holder(self.context.settings.coordinator_lock)
+
+    @property
+    def _host(self) -> Any:
+        return self.context.hosts["local"]
+
+    def _start(self, reserved: list[Instance]) -> list[Instance]:
+        """Carry out the reserved spawns; a failure does not stop the others."""
+        with ThreadPoolExecutor(max_workers=_PARALLEL_STARTS) as pool:
+            runs = [pool.submit(self._carry_out, i.id) for i in reserved]
+        failed = [(i, e) for i, r in zip(reserved, runs, strict=True) if (e := r.exception()) is not None]
+        if not failed:
+            return [r.result() for r in runs]
+        first = failed[0][1]
+        if isinstance(first, SwarmError) and len(reserved) > 1:
+            first.details["failed"] = [i.id for i, _ in failed]
+            first.details["started"] = [i.id for i in reserved if i.id not in first.details["failed"]]
+        raise first
+
+    def _carry_out(self, instance_id: str) -> Instance:
+        with self.context.lock(instance_id) as lock:
+            return operations.carry_out(self.context, instance_id, lock=lock)
+
+    def _request(self, id_or_name: str, request: Callable[[Instance], None]) -> Instance:
+        """Finish what is open, record the new intent, carry it out; all alone with the instance."""
+        instance = self.find(id_or_name)
+        with self.context.lock(instance.id) as lock:
+            instance = operations.carry_out(self.context, instance.id, lock=lock)
+            reconcile.settle(self.context, instance)
+            request(instances.get(self.context.db, instance.id))
+            return operations.carry_out(self.context, instance.id, lock=lock)
+
+    def _agent(self, name: str | None) -> str:
+        agent = table.get(name or self.context.settings.text("agent"))
+        path = self._environ.get("PATH", os.defpath)
+        if not table.installed(agent, path):
+            raise NotFound(
+                f"{agent.title} is not installed: there is no {agent.program} on PATH",
+                code="AGENT_NOT_INSTALLED",
+                hint=f"{agent.install_hint}; or try --agent scripted",
+            )
+        return agent.name
+
+    def _issue(self, repo_path: str, remote: str | None, number: int | None, *, required: bool) -> Issue | None:
+        if number is None:
+            return None
+        try:
+            return self._forge(repo_path, remote).get_issue(number)
+        except ExternalFailure as error:
+            if required:
+                raise
+            self.context.report(f"going on without the text of issue #{number}: {error.message}")
+            return None
+
+    def _forge(self, repo_path: str, remote: str | None) -> Forge:
+        parsed = parse_remote(remote) if remote else None
+        api_url = self._environ.get("GITHUB_API_URL")
+        if parsed is None or (parsed[0] != "github.com" and not api_url):
+            return LocalForge(repo_path)
+        # PyGithub costs 260 ms of CPU to import and most repositories' starts do not need it.
+        from swarm_core.github import GitHubForge  # noqa: PLC0415
+
+        host, owner, name = parsed
+        return GitHubForge(host, owner, name, token=self._environ.get("GITHUB_TOKEN"), api_url=api_url)
