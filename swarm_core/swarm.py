@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from swarm_core import ids, locks
 from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound, SwarmError
 from swarm_core.forge import Forge, Issue, LocalForge, parse_remote
-from swarm_core.hosts.base import Leftovers
+from swarm_core.hosts.base import Host, Leftovers
 from swarm_core.hosts.local import LocalHost
 from swarm_core.models import Event, Instance, Kind, Message, Preserved, Relationship, Wanted
-from swarm_core.ops import clean, operations, prompts, reconcile, restart, restore, spawn, stop, supervise
+from swarm_core.ops import clean, doctor, operations, prompts, reconcile, restart, restore, spawn, stop, supervise
 from swarm_core.ops.context import Context, Report, place
+from swarm_core.ops.doctor import Check
 from swarm_core.ops.reconcile import Finding
 from swarm_core.store import events, instances, messages, preserved, relationships
 from swarm_core.store.database import open_database, utc_now
@@ -119,7 +120,7 @@ class Swarm:
             raise NotFound(
                 f"{instance.id} has no session",
                 code="TMUX_SESSION_NOT_FOUND",
-                hint=f"`swarm restart {instance.id}` starts it again; `swarm logs {instance.id}` shows its last screen",
+                hint=f"`swarm restart {instance.id}` starts it; `swarm logs {instance.id}` shows its last screen",
             )
         return self._host.attach_argv(instance.id, read_only=read_only)
 
@@ -221,6 +222,11 @@ class Swarm:
     def reconcile(self) -> list[Finding]:
         return reconcile.reconcile(self.context)
 
+    def doctor(self, *, fix: bool = False, repo: str | None = None) -> list[Check]:
+        """Everything that can be wrong; `repo` names the new place of a repository that was moved."""
+        adopted = doctor.adopt_repository(self.context, repo) if fix and repo else []
+        return adopted + doctor.examine(self.context, fix=fix)
+
     def refresh_changes(self, limit: int) -> None:
         """Count changed lines of the instances whose counts are oldest."""
         stale = [i for i in self.instances() if supervise.may_have_changed(i)]
@@ -236,7 +242,7 @@ class Swarm:
         return locks.holder(self.context.settings.coordinator_lock)
 
     @property
-    def _host(self) -> Any:
+    def _host(self) -> Host:
         return self.context.hosts["local"]
 
     def _start(self, reserved: list[Instance]) -> list[Instance]:
@@ -268,7 +274,7 @@ class Swarm:
     def _agent(self, name: str | None) -> str:
         agent = table.get(name or self.context.settings.text("agent"))
         path = self._environ.get("PATH", os.defpath)
-        if not table.installed(agent, path):
+        if shutil.which(agent.program, path=path) is None:
             raise NotFound(
                 f"{agent.title} is not installed: there is no {agent.program} on PATH",
                 code="AGENT_NOT_INSTALLED",

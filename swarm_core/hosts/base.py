@@ -129,6 +129,20 @@ class Host(Protocol):
         """Delete the branch if every commit on it is in its base too; True when it is gone."""
         ...
 
+    def lost_branch(self, place: Place) -> str | None:
+        """The commit the worktree was last on, if its branch was deleted under it; None when all is well."""
+        ...
+
+    def revive_branch(self, place: Place, commit: str) -> None: ...
+
+    def registered_worktrees(self, repo_path: str) -> list[str]:
+        """The folders a repository knows as its worktrees."""
+        ...
+
+    def repair_worktrees(self, repo_path: str, worktree_paths: list[str]) -> None:
+        """Mend the links between worktrees and a repository that was moved."""
+        ...
+
     def start(self, order: StartOrder) -> SessionFacts:
         """Start the program in a session. An older epoch is refused, the same is no change, a newer replaces."""
         ...
@@ -149,7 +163,7 @@ class Host(Protocol):
         """Sessions, worktrees and readings of many instances at once."""
         ...
 
-    def wait(self, timeout: float) -> set[str]:
+    def wait(self, timeout: float) -> frozenset[str]:
         """Sleep until an agent that the last look saw alive has died, or the time is up; returns who died."""
         ...
 

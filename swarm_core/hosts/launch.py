@@ -19,20 +19,6 @@ from swarm_core.hosts.look import session_facts
 from swarm_core.tmux.panes import Pane
 from swarm_core.tmux.sessions import Tmux
 
-_NOT_FOR_AGENTS = frozenset(
-    {"GITHUB_TOKEN", "GH_TOKEN", "GITHUB_API_URL", "TMUX", "TMUX_PANE", "TMUX_TMPDIR"}
-    | {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"}
-)
-
-
-def agent_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What an agent may inherit: the person's environment without our settings and forge tokens."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if name not in _NOT_FOR_AGENTS and not name.startswith(("SWARM_", "MCP_"))
-    }
-
 
 def start(settings: Settings, tmux: Tmux, order: StartOrder, environ: Mapping[str, str]) -> SessionFacts:
     """Write the agent's files, start it, and return when its program runs; raises when it does not."""
@@ -47,7 +33,7 @@ def start(settings: Settings, tmux: Tmux, order: StartOrder, environ: Mapping[st
     with _ready_pipe(ready_path) as ready:
         pane = tmux.new_session(
             order["instance_id"],
-            cwd=order["cwd"],
+            cwd=Path(order["cwd"]),
             argv=[sys.executable, "-I", "-S", launcher.__file__, str(order_path), str(ready_path)],
             epoch=order["epoch"],
             start_environment=environ,

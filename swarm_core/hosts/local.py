@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swarm_core import git, ids
 from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, ExternalFailure
-from swarm_core.hosts import launch, look, warm
+from swarm_core.git import history
+from swarm_core.hosts import environment, look, warm
 from swarm_core.hosts.base import (
     ChangeFacts,
     InstanceFacts,
@@ -28,7 +30,9 @@ from swarm_core.hosts.base import (
     Watched,
 )
 from swarm_core.tmux.conf import write_config
-from swarm_core.tmux.sessions import Tmux
+
+if TYPE_CHECKING:
+    from swarm_core.tmux.sessions import Tmux
 
 
 class LocalHost:
@@ -36,9 +40,15 @@ class LocalHost:
 
     def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
         self._settings = settings
-        self._environ = launch.agent_environment(environ)
-        self._tmux = Tmux(settings.tmux_socket, settings.tmux_config)
+        self._environ = environment.for_agents(environ)
         self._look = look.Look(settings)
+
+    @functools.cached_property
+    def _tmux(self) -> Tmux:
+        # libtmux costs 120 ms of CPU to import and looking, the most frequent thing of all, needs none of it.
+        from swarm_core.tmux.sessions import Tmux  # noqa: PLC0415
+
+        return Tmux(self._settings.tmux_socket, self._settings.tmux_config)
 
     def info(self) -> dict[str, Any]:
         return {
@@ -128,6 +138,18 @@ class LocalHost:
             return True
         return git.delete_branch(repo, branch, only_if_at=place["base_commit"], merged_into=base_branch)
 
+    def lost_branch(self, place: Place) -> str | None:
+        return history.lost_branch(place["worktree_path"], place["branch"])
+
+    def revive_branch(self, place: Place, commit: str) -> None:
+        history.create_branch(place["repo_path"], place["branch"], commit)
+
+    def registered_worktrees(self, repo_path: str) -> list[str]:
+        return [w.path for w in git.list_worktrees(repo_path)]
+
+    def repair_worktrees(self, repo_path: str, worktree_paths: list[str]) -> None:
+        git.repair_worktrees(repo_path, worktree_paths)
+
     def start(self, order: StartOrder) -> SessionFacts:
         current = self._session(order["instance_id"])
         if current is not None:
@@ -141,6 +163,8 @@ class LocalHost:
                 return current
             self._tmux.kill_session(order["instance_id"])
         with _files():
+            from swarm_core.hosts import launch  # noqa: PLC0415 - imports libtmux, see _tmux
+
             write_config(self._settings.tmux_config, history_limit=self._settings.integer("history_limit"))
             return launch.start(self._settings, self._tmux, order, self._environ)
 
@@ -148,8 +172,9 @@ class LocalHost:
         self._tmux.paste(instance_id, text, submit=submit)
 
     def stop(self, instance_id: str, *, grace: float) -> tuple[SessionFacts | None, str]:
-        pane, screen = self._tmux.end_processes(instance_id, grace)
-        return (look.session_facts(pane) if pane else None), screen
+        mark = f"SWARM_INSTANCE_DIR={self._settings.instance_dir(instance_id)}"
+        ended = self._tmux.end_processes(instance_id, grace, mark=mark)
+        return (look.session_facts(ended.pane) if ended.pane else None), ended.screen
 
     def screen(self, instance_id: str, *, lines: int | None = None) -> str:
         return self._tmux.capture(instance_id, lines=lines)
@@ -160,7 +185,7 @@ class LocalHost:
     def snapshot(self, watched: list[Watched]) -> dict[str, InstanceFacts]:
         return self._look.snapshot(watched)
 
-    def wait(self, timeout: float) -> set[str]:
+    def wait(self, timeout: float) -> frozenset[str]:
         return self._look.wait(timeout)
 
     def changes(self, place: Place) -> ChangeFacts:
@@ -177,7 +202,7 @@ class LocalHost:
         present = path.is_dir()
         return {
             "dirty_files": len(git.dirty_files(str(path))) if present else 0,
-            "own_commits": git.own_commits(place["repo_path"], place["branch"], place["base_commit"]),
+            "own_commits": history.own_commits(place["repo_path"], place["branch"], place["base_commit"]),
             "bytes": _size(path) if present else 0,
         }
 

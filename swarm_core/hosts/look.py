@@ -35,7 +35,7 @@ class Look:
         seen = list_panes(socket) if self._looks == 1 else self._connection().list_panes()
         return [p for p in seen if p.instance]
 
-    def wait(self, timeout: float) -> set[str]:
+    def wait(self, timeout: float) -> frozenset[str]:
         return self._deaths.wait(timeout)
 
     def sessions(self) -> list[SessionFacts]:

@@ -1,4 +1,6 @@
-"""Clean: an ended instance's worktree, session and files go; its commits and uncommitted work stay in git."""
+"""Clean: an ended instance's worktree and session go; commits and uncommitted work stay in git.
+
+The instance's own folder stays too: it is small and holds what a later restart needs to go on."""
 
 from __future__ import annotations
 
@@ -30,10 +32,6 @@ def _end(job: Job) -> None:
     job.host.stop(job.instance.id, grace=0)
 
 
-def _files(job: Job) -> None:
-    job.host.remove_files(job.instance.id)
-
-
 def _done(job: Job) -> None:
     db, details = job.context.db, job.action.details
     tokens.revoke(db, job.instance.id)
@@ -59,7 +57,6 @@ CLEAN = Operation(
         Step("preserve", removal.preserve, record=removal.record_preserved, saying="preserving uncommitted work"),
         Step("worktree", removal.remove_worktree, saying="removing the worktree"),
         Step("branch", removal.delete_branch, saying="looking at the branch"),
-        Step("files", _files, saying="removing the files"),
     ),
     done=_done,
     undone=_undone,

@@ -1,0 +1,19 @@
+"""What an agent inherits of the environment it is started from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_NOT_FOR_AGENTS = frozenset(
+    {"GITHUB_TOKEN", "GH_TOKEN", "GITHUB_API_URL", "TMUX", "TMUX_PANE", "TMUX_TMPDIR"}
+    | {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"}
+)
+
+
+def for_agents(environ: Mapping[str, str]) -> dict[str, str]:
+    """What an agent may inherit: the person's environment without our settings and forge tokens."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in _NOT_FOR_AGENTS and not name.startswith(("SWARM_", "MCP_"))
+    }

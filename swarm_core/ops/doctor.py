@@ -1,0 +1,178 @@
+"""Doctor: everything that can be wrong with a home, each with what to do about it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from swarm_core.agents import table
+from swarm_core.errors import SwarmError
+from swarm_core.models import Instance
+from swarm_core.ops.context import Context, place
+from swarm_core.ops.reconcile import reconcile, strangers
+from swarm_core.store import actions, events, instances
+
+_DISK_LOW = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; state is ok, warn, fail or fixed."""
+
+    name: str
+    state: str
+    message: str
+    hint: str = ""
+
+
+def examine(context: Context, *, fix: bool) -> list[Check]:
+    """Look at everything; with `fix`, mend what can be mended without losing anything."""
+    checks: list[Check] = []
+    for look in _LOOKS:
+        try:
+            checks += look(context, fix)
+        except SwarmError as error:
+            checks.append(Check(_name(look), "fail", f"{error.message} [{error.code}]", error.hint or ""))
+    return checks
+
+
+def _programs(context: Context, fix: bool) -> Iterator[Check]:
+    yield Check("python", "ok", ".".join(map(str, sys.version_info[:3])))
+    for name, host in context.hosts.items():
+        info = host.info()
+        yield Check("git", "ok", f"{info['git']} on {name}")
+        yield Check("tmux", "ok", f"{info['tmux']} on {name}")
+        for agent, where in info["agents"].items():
+            found = table.get(agent)
+            state = "ok" if where else "warn"
+            yield Check(f"agent {agent}", state, where or "not installed", "" if where else found.install_hint)
+
+
+def _home(context: Context, fix: bool) -> Iterator[Check]:
+    home = context.settings.home
+    mode = home.stat().st_mode & 0o777
+    if mode & 0o077 and fix:
+        home.chmod(0o700)
+        yield Check("home", "fixed", f"{home} was open to others (mode {mode:o}) and is private now")
+    elif mode & 0o077:
+        yield Check("home", "fail", f"{home} is open to others (mode {mode:o})", "swarm doctor --fix")
+    else:
+        yield Check("home", "ok", str(home))
+    free = shutil.disk_usage(home).free
+    low = free < _DISK_LOW
+    hint = "`swarm clean --dry-run` shows what can be freed" if low else ""
+    yield Check("disk", "warn" if low else "ok", f"{free / (1 << 30):.1f} GB free", hint)
+
+
+def _database(context: Context, fix: bool) -> Iterator[Check]:
+    problems = context.db.check()
+    if problems:
+        yield Check("database", "fail", "; ".join(problems[:3]), "restore a copy of the file")
+    else:
+        yield Check("database", "ok", f"{context.db.path} ({_size(context.db.path)})")
+
+
+def _interrupted(context: Context, fix: bool) -> Iterator[Check]:
+    pending = actions.all_open(context.db)
+    if not fix:
+        for action in pending:
+            what = f"{action.instance_id} is in the middle of a {action.kind}, or was interrupted in it"
+            yield Check("actions", "warn", what, "swarm doctor --fix")
+        if not pending:
+            yield Check("actions", "ok", "nothing was interrupted")
+        return
+    findings = reconcile(context)
+    for finding in findings:
+        state = "fixed" if finding.mended else "fail"
+        yield Check("instances", state, f"{finding.instance_id}: {finding.what}", finding.hint)
+    if not findings:
+        yield Check("instances", "ok", "records, worktrees and sessions agree")
+
+
+def _sessions(context: Context, fix: bool) -> Iterator[Check]:
+    unknown = strangers(context)
+    for session in unknown:
+        name = session["instance_id"]
+        argv = " ".join(next(iter(context.hosts.values())).attach_argv(name, read_only=False))
+        yield Check("sessions", "warn", f"session {name} belongs to no recorded instance", f"look at it: {argv}")
+    if not unknown:
+        yield Check("sessions", "ok", "every session belongs to an instance")
+
+
+def _repositories(context: Context, fix: bool) -> Iterator[Check]:
+    """Repositories that moved, and worktrees and branches that went missing."""
+    present = [i for i in instances.listed(context.db) if not i.cleaned]
+    gone = sorted({i.repo_path for i in present if not Path(i.repo_path).is_dir()})
+    for repo_path in gone:
+        yield Check(
+            "repositories",
+            "fail",
+            f"{repo_path} is gone; the worktrees that belong to it cannot be used",
+            "if it was moved, run `swarm doctor --fix --repo NEW_PATH`",
+        )
+    lost = [i for i in present if i.repo_path not in gone]
+    troubles = [check for i in lost for check in _instance(context, i, fix)]
+    yield from troubles
+    if not gone and not troubles:
+        yield Check("repositories", "ok", "every worktree and branch is in its place")
+
+
+def _instance(context: Context, instance: Instance, fix: bool) -> Iterator[Check]:
+    if not Path(instance.worktree_path).is_dir():
+        hint = f"`swarm restore {instance.id}` makes it again from its branch"
+        yield Check("worktrees", "fail", f"{instance.id}: {instance.worktree_path} is gone", hint)
+    elif (commit := context.host(instance).lost_branch(place(instance))) is not None:
+        if fix:
+            context.host(instance).revive_branch(place(instance), commit)
+            yield Check(
+                "branches", "fixed", f"{instance.id}: branch {instance.branch} was made again at {commit[:10]}"
+            )
+        else:
+            yield Check(
+                "branches", "fail", f"{instance.id}: branch {instance.branch} is gone", "swarm doctor --fix"
+            )
+
+
+def adopt_repository(context: Context, new_path: str) -> list[Check]:
+    """A repository was moved: mend its worktrees' links and the records, if its own worktrees prove it."""
+    host = next(iter(context.hosts.values()))
+    repo_path = host.ensure_repo(new_path, None)["repo_path"]
+    known = set(host.registered_worktrees(repo_path))
+    moved = [
+        i
+        for i in instances.listed(context.db, include_cleaned=True)
+        if i.repo_path != repo_path and not Path(i.repo_path).is_dir()
+    ]
+    old_paths = {i.repo_path for i in moved if i.worktree_path in known}
+    mine = [i for i in moved if i.repo_path in old_paths]
+    if not mine:
+        return [Check("repositories", "ok", f"no instance belongs to an earlier place of {repo_path}")]
+    host.repair_worktrees(repo_path, [i.worktree_path for i in mine if Path(i.worktree_path).is_dir()])
+    with context.db.write():
+        for instance in mine:
+            instances.set_fields(context.db, instance.id, repo_path=repo_path)
+            told = {"what": f"repository moved from {instance.repo_path} to {repo_path}"}
+            events.add(context.db, "instance:repaired", instance_id=instance.id, actor="operator", metadata=told)
+    return [Check("repositories", "fixed", f"{i.id} belongs to {repo_path} now") for i in mine]
+
+
+_LOOKS: tuple[Callable[[Context, bool], Iterator[Check]], ...] = (
+    _home,
+    _database,
+    _programs,
+    _interrupted,
+    _sessions,
+    _repositories,
+)
+
+
+def _name(look: Callable[..., object]) -> str:
+    return look.__name__.strip("_")
+
+
+def _size(path: Path) -> str:
+    return f"{os.path.getsize(path) / (1 << 20):.1f} MB"  # noqa: PTH202

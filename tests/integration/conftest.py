@@ -1,0 +1,17 @@
+"""Worlds for integration tests; each ends its tmux server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.world import World
+
+
+@pytest.fixture
+def world(short_tmp: Path, repo: Path) -> Iterator[World]:
+    made = World(short_tmp / "h", repo)
+    yield made
+    made.kill_tmux()
