@@ -1,0 +1,79 @@
+"""What HEAD and branches point at, read in this process through GitPython: no git program is started."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from swarm_core.errors import NotFound
+from swarm_core.git.command import _git, nul_list
+
+if TYPE_CHECKING:
+    import git
+
+
+def head_commit(path: str | Path) -> str | None:
+    """The commit a worktree is at; None when it has no commit yet."""
+    return ref_commit(path, "HEAD")
+
+
+def current_branch(path: str | Path) -> str | None:
+    """The branch a worktree is on, born or not; None when HEAD is detached."""
+    with opened(path) as repo:
+        head = (Path(repo.git_dir) / "HEAD").read_text(errors="surrogateescape").strip()
+    return head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else None
+
+
+def ref_commit(path: str | Path, ref: str) -> str | None:
+    """What a full ref name points at; None when it does not exist."""
+    with opened(path) as repo:
+        try:
+            return _gitpython().SymbolicReference.dereference_recursive(repo, ref)
+        except (ValueError, AssertionError):  # missing, or a format GitPython does not read
+            pass
+    found = _git(path, "rev-parse", "--verify", "--quiet", f"{ref}^0", ok_codes=(0, 1))
+    return found.decode().strip() or None
+
+
+def branches(repo: str | Path, prefix: str = "") -> set[str]:
+    """The short names of the local branches that start with `prefix`."""
+    folder = prefix.rpartition("/")[0]
+    pattern = f"refs/heads/{folder}/" if folder and not set(folder) & set("*?[\\") else "refs/heads/"
+    names = _git(repo, "for-each-ref", "--format=%(refname:lstrip=2)%00", pattern)
+    return {name for line in nul_list(names) if (name := line.lstrip("\n")) and name.startswith(prefix)}
+
+
+def git_dirs(path: str | Path) -> tuple[Path, Path]:
+    """A worktree's own git folder and the one all worktrees of the repository share."""
+    with opened(path) as repo:
+        return Path(os.path.realpath(repo.git_dir)), Path(os.path.realpath(repo.common_dir))
+
+
+@contextlib.contextmanager
+def opened(path: str | Path) -> Iterator[git.Repo]:
+    """GitPython's view of the repository at exactly `path`."""
+    gitpython = _gitpython()
+    try:
+        repo = gitpython.Repo(path)
+    except gitpython.NoSuchPathError as error:
+        raise NotFound(f"{path} does not exist", code="WORKTREE_NOT_FOUND", details={"path": str(path)}) from error
+    except gitpython.InvalidGitRepositoryError as error:
+        raise NotFound(
+            f"{path} is not a git repository", code="GIT_REPOSITORY_NOT_FOUND", details={"path": str(path)}
+        ) from error
+    with contextlib.closing(repo):
+        yield repo
+
+
+@functools.cache
+def _gitpython() -> ModuleType:
+    """GitPython, imported when first needed: it costs 120 ms of CPU, and without the setting needs a git to be there."""
+    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    import git  # noqa: PLC0415
+
+    return git

@@ -1,0 +1,147 @@
+"""Predicting merges, recognising merged branches and deleting only those, on real git."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from swarm_core import git
+from swarm_core.errors import InvalidInput, NotFound
+from tests.support import git_run
+
+
+def commit(repo: Path, name: str, content: str) -> str:
+    (repo / name).write_text(content)
+    git_run(repo, "add", "-A")
+    git_run(repo, "commit", "-q", "-m", f"{name}: {content.strip()[:20]}")
+    return git_run(repo, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def topic(repo: Path) -> Path:
+    """The repository with a branch `topic` of two commits, checked out at main."""
+    git_run(repo, "checkout", "-q", "-b", "topic")
+    commit(repo, "a.txt", "a\n")
+    commit(repo, "README.md", "# A project\nfrom topic\n")
+    git_run(repo, "checkout", "-q", "main")
+    return repo
+
+
+def test_a_merge_without_conflict_is_predicted_clean_and_changes_nothing(topic: Path) -> None:
+    commit(topic, "b.txt", "b\n")
+    before = git_run(topic, "for-each-ref"), git_run(topic, "status", "--porcelain")
+    prediction = git.predict_merge(topic, "main", "topic")
+    assert prediction == git.MergePrediction(clean=True, conflicts=[], supported=True)
+    assert (git_run(topic, "for-each-ref"), git_run(topic, "status", "--porcelain")) == before
+
+
+def test_conflicting_files_are_named(topic: Path) -> None:
+    commit(topic, "README.md", "# Another\n")
+    commit(topic, "a.txt", "other\n")
+    prediction = git.predict_merge(topic, "main", "topic")
+    assert not prediction.clean
+    assert sorted(prediction.conflicts) == ["README.md", "a.txt"]
+
+
+def test_an_unknown_branch_cannot_be_predicted(repo: Path) -> None:
+    with pytest.raises(NotFound):
+        git.predict_merge(repo, "main", "nope")
+    with pytest.raises(InvalidInput):
+        git.predict_merge(repo, "main", "--stdin")
+
+
+def test_an_unmerged_branch_is_not_merged(topic: Path) -> None:
+    assert not git.is_merged(topic, "topic", "main")
+    commit(topic, "a.txt", "a\n")
+    assert not git.is_merged(topic, "topic", "main")
+
+
+def test_a_branch_merged_with_a_merge_commit_is_merged(topic: Path) -> None:
+    commit(topic, "b.txt", "b\n")
+    git_run(topic, "merge", "-q", "--no-edit", "topic")
+    assert git.is_merged(topic, "topic", "main")
+
+
+@pytest.mark.parametrize("later", [None, ("b.txt", "b\n"), ("README.md", "rewritten\n")])
+def test_a_squashed_branch_is_merged_whatever_came_later(topic: Path, later: tuple[str, str] | None) -> None:
+    commit(topic, "c.txt", "c\n")
+    git_run(topic, "merge", "-q", "--squash", "topic")
+    git_run(topic, "commit", "-q", "-m", "squashed")
+    if later:
+        commit(topic, *later)
+    assert git.is_merged(topic, "topic", "main")
+
+
+def test_a_rebased_branch_is_merged(topic: Path) -> None:
+    commit(topic, "c.txt", "c\n")
+    git_run(topic, "cherry-pick", "topic~1", "topic")
+    commit(topic, "README.md", "rewritten\n")
+    assert git.is_merged(topic, "topic", "main")
+
+
+def test_a_commit_added_after_the_squash_is_not_merged(topic: Path) -> None:
+    git_run(topic, "merge", "-q", "--squash", "topic")
+    git_run(topic, "commit", "-q", "-m", "squashed")
+    git_run(topic, "checkout", "-q", "topic")
+    commit(topic, "late.txt", "late\n")
+    git_run(topic, "checkout", "-q", "main")
+    assert not git.is_merged(topic, "topic", "main")
+
+
+def test_commits_that_cancel_out_are_not_taken_for_merged(repo: Path) -> None:
+    git_run(repo, "checkout", "-q", "-b", "topic")
+    commit(repo, "idea.txt", "an idea\n")
+    git_run(repo, "revert", "--no-edit", "HEAD")
+    git_run(repo, "checkout", "-q", "main")
+    assert not git.is_merged(repo, "topic", "main")
+
+
+def test_an_unmerged_branch_is_never_deleted(topic: Path) -> None:
+    first = git_run(topic, "rev-parse", "main")
+    assert not git.delete_branch(topic, "topic", merged_into="main")
+    assert not git.delete_branch(topic, "topic", only_if_at=first)
+    assert not git.delete_branch(topic, "topic", only_if_at=first, merged_into="main")
+    assert "topic" in git.branches(topic)
+    with pytest.raises(InvalidInput):
+        git.delete_branch(topic, "topic")
+
+
+def test_a_branch_at_the_named_commit_is_deleted_once(topic: Path) -> None:
+    tip = git_run(topic, "rev-parse", "topic")
+    assert git.delete_branch(topic, "topic", only_if_at=tip)
+    assert not git.delete_branch(topic, "topic", only_if_at=tip)
+    assert git.branches(topic) == {"main"}
+
+
+def test_a_merged_branch_is_deleted_with_its_settings(topic: Path) -> None:
+    config = (topic / ".git" / "config").read_bytes()
+    git_run(topic, "config", "branch.topic.remote", "origin")
+    git_run(topic, "merge", "-q", "--ff-only", "topic")
+    assert git.delete_branch(topic, "topic", merged_into="main")
+    assert (topic / ".git" / "config").read_bytes() == config
+
+
+def test_a_packed_branch_is_deleted(topic: Path) -> None:
+    git_run(topic, "merge", "-q", "--ff-only", "topic")
+    git_run(topic, "pack-refs", "--all")
+    assert git.delete_branch(topic, "topic", merged_into="main")
+    assert git.branches(topic) == {"main"}
+
+
+@pytest.mark.parametrize("how", ["main checkout", "linked worktree", "folder gone", "rebase"])
+def test_a_branch_in_use_is_never_deleted(topic: Path, tmp_path: Path, how: str) -> None:
+    tip = git_run(topic, "rev-parse", "topic")
+    if how == "main checkout":
+        git_run(topic, "checkout", "-q", "topic")
+    else:
+        git_run(topic, "worktree", "add", "-q", str(tmp_path / "wt"), "topic")
+    if how == "folder gone":
+        (tmp_path / "wt").rename(tmp_path / "unmounted")
+    if how == "rebase":
+        commit(topic, "README.md", "conflict\n")
+        with pytest.raises(AssertionError):
+            git_run(tmp_path / "wt", "rebase", "main")
+        assert git.current_branch(tmp_path / "wt") is None
+    assert not git.delete_branch(topic, "topic", only_if_at=tip)
+    assert "topic" in git.branches(topic)
