@@ -114,7 +114,14 @@ class Host(Protocol):
         ...
 
     def publish(self, place: Place, ref: str) -> PreservedFacts | None:
-        """Store uncommitted work, and commits that are on no branch, under `ref`; None when there is none."""
+        """Store uncommitted work, and commits that are on no branch, under `ref`; None when there is none.
+
+        What an earlier attempt stored stays: a repeat stores beside it, under the ref it returns.
+        """
+        ...
+
+    def preserved_refs(self, repo_path: str, instance_id: str) -> dict[str, str]:
+        """The refs under which a repository holds an instance's work, with their commits."""
         ...
 
     def restore_work(self, place: Place, ref: str) -> list[str]:
@@ -157,6 +164,10 @@ class Host(Protocol):
 
     def sessions(self) -> list[SessionFacts]:
         """All sessions of instances on this host, in one look."""
+        ...
+
+    def foreign_sessions(self) -> list[str]:
+        """Names of sessions in our place that belong to no instance, such as a person's own."""
         ...
 
     def snapshot(self, watched: list[Watched]) -> dict[str, InstanceFacts]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import itertools
 import os
 import platform
 import shutil
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from swarm_core import git, ids
 from swarm_core.agents import table
 from swarm_core.config import Settings
-from swarm_core.errors import Conflict, ExternalFailure
+from swarm_core.errors import Conflict, ExternalFailure, NotFound
 from swarm_core.git import history
 from swarm_core.hosts import environment, look, warm
 from swarm_core.hosts.base import (
@@ -106,37 +107,31 @@ class LocalHost:
     def publish(self, place: Place, ref: str) -> PreservedFacts | None:
         if not Path(place["worktree_path"]).is_dir():
             return None
-        kept = git.preserve(place["worktree_path"], ref=ref, message=f"work of {place['instance_id']}")
+        if (commit := self.lost_branch(place)) is not None:
+            self.revive_branch(place, commit)
+        free = self._free_ref(place, ref)
+        kept = git.preserve(place["worktree_path"], ref=free, message=f"work of {place['instance_id']}")
         if kept is None:
             return None
         return {"ref": kept.ref, "commit": kept.commit, "files": kept.files, "bytes": kept.bytes}
+
+    def preserved_refs(self, repo_path: str, instance_id: str) -> dict[str, str]:
+        return dict(git.preserved_refs(repo_path, instance_id))
 
     def restore_work(self, place: Place, ref: str) -> list[str]:
         return git.restore(place["worktree_path"], ref=ref)
 
     def remove_worktree(self, place: Place) -> None:
-        """Moves the folder away in one step first, so that a removal cut short never leaves half a worktree."""
-        path = Path(place["worktree_path"])
-        aside = path.with_name(f".removed-{path.name}")
-        with _files():
-            if path.exists():
-                _remove_tree(aside)
-                path.rename(aside)
-        try:
-            git.remove_worktree(place["repo_path"], str(path), lock=self._repo_lock(place))
-        except ExternalFailure:
-            with _files():
-                if aside.exists():
-                    aside.rename(path)
-            raise
-        with _files():
-            _remove_tree(aside)
+        git.remove_worktree(place["repo_path"], place["worktree_path"], lock=self._repo_lock(place), force=True)
 
     def delete_branch(self, place: Place, *, base_branch: str) -> bool:
         repo, branch = place["repo_path"], place["branch"]
         if branch not in git.branches(repo, branch):
             return True
-        return git.delete_branch(repo, branch, only_if_at=place["base_commit"], merged_into=base_branch)
+        try:
+            return git.delete_branch(repo, branch, only_if_at=place["base_commit"], merged_into=base_branch)
+        except NotFound:  # the base is gone or has no commit, so nothing is in it
+            return False
 
     def lost_branch(self, place: Place) -> str | None:
         return history.lost_branch(place["worktree_path"], place["branch"])
@@ -182,6 +177,9 @@ class LocalHost:
     def sessions(self) -> list[SessionFacts]:
         return self._look.sessions()
 
+    def foreign_sessions(self) -> list[str]:
+        return self._look.foreign_sessions()
+
     def snapshot(self, watched: list[Watched]) -> dict[str, InstanceFacts]:
         return self._look.snapshot(watched)
 
@@ -214,13 +212,20 @@ class LocalHost:
         return warm.fill(self._settings, repo_path, size)
 
     def attach_argv(self, instance_id: str, *, read_only: bool) -> list[str]:
-        return self._tmux.attach_argv(instance_id, read_only=read_only)
+        pane = self._tmux.find(instance_id)
+        return self._tmux.attach_argv(pane.session if pane else instance_id, read_only=read_only)
 
     def close(self) -> None:
         self._look.close()
 
     def _session(self, instance_id: str) -> SessionFacts | None:
         return next((s for s in self.sessions() if s["instance_id"] == instance_id), None)
+
+    def _free_ref(self, place: Place, ref: str) -> str:
+        """The ref, or a numbered one beside what a killed attempt has already stored under it."""
+        taken = self.preserved_refs(place["repo_path"], place["instance_id"])
+        numbered = (f"{ref}-{n}" for n in itertools.count(2))
+        return next(name for name in itertools.chain([ref], numbered) if name not in taken)
 
     def _repo_lock(self, place: Place) -> Path:
         return repo_lock(self._settings, place["repo_path"])

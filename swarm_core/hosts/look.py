@@ -8,12 +8,13 @@ from swarm_core.agents import table
 from swarm_core.agents.base import Agent, Reading
 from swarm_core.config import Settings
 from swarm_core.hosts.base import InstanceFacts, ReadingFacts, SessionFacts, Watched
-from swarm_core.models import Activity, Source
+from swarm_core.models import Activity, Source, iso, parse_iso
 from swarm_core.tmux.control import Control
 from swarm_core.tmux.panes import Pane, list_panes
 from swarm_core.tmux.watch import DeathWatch
 
 _STATUS_FILE_MAX = 1 << 16
+_DETAIL_MAX = 500
 
 
 class Look:
@@ -30,10 +31,11 @@ class Look:
         self._deaths = DeathWatch()
 
     def panes(self) -> list[Pane]:
-        self._looks += 1
-        socket = self._settings.tmux_socket
-        seen = list_panes(socket) if self._looks == 1 else self._connection().list_panes()
-        return [p for p in seen if p.instance]
+        return [p for p in self._all_panes() if p.instance]
+
+    def foreign_sessions(self) -> list[str]:
+        panes = self._all_panes()
+        return sorted({p.session for p in panes} - {p.session for p in panes if p.instance})
 
     def wait(self, timeout: float) -> frozenset[str]:
         return self._deaths.wait(timeout)
@@ -64,6 +66,11 @@ class Look:
         if self._control is not None:
             self._control.close()
             self._control = None
+
+    def _all_panes(self) -> list[Pane]:
+        self._looks += 1
+        socket = self._settings.tmux_socket
+        return list_panes(socket) if self._looks == 1 else self._connection().list_panes()
 
     def _connection(self) -> Control:
         if self._control is None:
@@ -120,4 +127,15 @@ def session_facts(pane: Pane) -> SessionFacts:
 
 
 def _facts(reading: Reading, source: Source) -> ReadingFacts:
-    return {"activity": reading.activity, "source": str(source), "detail": reading.detail, "at": reading.at}
+    """The reading as a fact; what an agent writes about itself is cut and checked like any foreign text."""
+    detail = "".join(c if c.isprintable() else " " for c in reading.detail[:_DETAIL_MAX]).strip()
+    return {"activity": reading.activity, "source": str(source), "detail": detail, "at": _moment(reading.at)}
+
+
+def _moment(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        return iso(parse_iso(text))
+    except (ValueError, OverflowError):
+        return None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
+import secrets
 from pathlib import Path
 
 from swarm_core import git, ids, locks
 from swarm_core.config import Settings
-from swarm_core.errors import SwarmError
+from swarm_core.errors import Conflict
 from swarm_core.hosts.base import Place
 
 _FOLDER = ".pool"
@@ -15,27 +15,28 @@ _FOLDER = ".pool"
 
 def adopt(settings: Settings, place: Place, *, keep_open: int) -> bool:
     """Turn a waiting worktree into this instance's; False when none can be had."""
-    if settings.integer("pool") == 0 or Path(place["worktree_path"]).exists() or place["base_commit"] is None:
+    if settings.integer("pool") == 0 or Path(place["worktree_path"]).exists():
         return False
     with locks.hold(_lock(settings, place["repo_path"])):
-        for waiting in _waiting(settings, place["repo_path"]):
-            try:
-                git.adopt_pooled(
-                    place["repo_path"],
-                    str(waiting),
-                    place["worktree_path"],
-                    branch=place["branch"],
-                    base_commit=place["base_commit"],
-                    lock=_repo_lock(settings, place["repo_path"]),
-                    keep_open=(keep_open,),
-                )
-            except SwarmError:
-                git.remove_worktree(
-                    place["repo_path"], str(waiting), lock=_repo_lock(settings, place["repo_path"]), force=True
-                )
-                continue
-            return True
-    return False
+        return any(_try(settings, place, waiting, keep_open) for waiting in _waiting(settings, place["repo_path"]))
+
+
+def _try(settings: Settings, place: Place, waiting: Path, keep_open: int) -> bool:
+    """Adopt one waiting worktree; one that cannot be used is taken away."""
+    try:
+        git.adopt_pooled(
+            place["repo_path"],
+            str(waiting),
+            place["worktree_path"],
+            branch=place["branch"],
+            base_commit=str(place["base_commit"]),
+            lock=_repo_lock(settings, place["repo_path"]),
+            keep_open=(keep_open,),
+        )
+    except Conflict:
+        _discard(settings, place["repo_path"], waiting)
+        return False
+    return True
 
 
 def fill(settings: Settings, repo_path: str, size: int) -> int:
@@ -44,16 +45,21 @@ def fill(settings: Settings, repo_path: str, size: int) -> int:
     with locks.hold(_lock(settings, repo_path)):
         waiting = _waiting(settings, repo_path)
         for surplus in waiting[size:]:
-            git.remove_worktree(repo_path, str(surplus), lock=_repo_lock(settings, repo_path), force=True)
+            _discard(settings, repo_path, surplus)
         folder = _folder(settings, repo_path)
         missing = size - len(waiting) if info.head_commit else 0
-        free = (p for n in itertools.count(1) if not (p := folder / f"{n}").exists())
-        for path in itertools.islice(free, max(missing, 0)):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for _ in range(missing):
+            # A name is never used twice: git may still know the earlier worktree by it after a kill.
+            path = folder / secrets.token_hex(4)
             git.add_pooled(
                 repo_path, str(path), commit=str(info.head_commit), lock=_repo_lock(settings, repo_path)
             )
         return len(_waiting(settings, repo_path))
+
+
+def _discard(settings: Settings, repo_path: str, waiting: Path) -> None:
+    git.remove_worktree(repo_path, str(waiting), lock=_repo_lock(settings, repo_path), force=True)
 
 
 def _waiting(settings: Settings, repo_path: str) -> list[Path]:

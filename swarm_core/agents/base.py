@@ -1,0 +1,90 @@
+"""What an agent program is to the rest of the project: a plan to start it and pure readings of its state.
+
+Everything here is plain data that survives a trip through JSON; the token is never part of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+ACTIVITIES = ("starting", "busy", "idle", "blocked", "exited", "unknown")
+PROMPT_IN_ARGV_BYTES = 32 * 1024
+RESUME_PROMPT = (
+    "You were stopped and are running again in the same conversation. "
+    "Look at the state of your work; continue it if it is unfinished, else wait for messages."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One instance that is to run: who it is, where it works, what it is asked."""
+
+    instance_id: str
+    epoch: int
+    conversation_id: str
+    worktree_path: str
+    instance_dir: str
+    prompt: str
+    prompt_path: str
+    coordinator_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to start the program.
+
+    The host writes `files` (names relative to the instance's folder) with mode 0600, then runs `argv`, or
+    `resume_argv` if a file matches one of the absolute glob patterns in `resume_probe`. The host itself
+    adds SWARM_TOKEN, SWARM_INSTANCE, SWARM_EPOCH, SWARM_URL and SWARM_INSTANCE_DIR to the environment.
+    """
+
+    argv: tuple[str, ...]
+    resume_argv: tuple[str, ...] | None = None
+    resume_probe: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one piece of evidence says: an activity, its reason, and since when if the evidence tells."""
+
+    activity: str
+    detail: str = ""
+    at: str | None = None
+
+
+class Agent(Protocol):
+    name: str
+    title: str
+    program: str
+    experimental: bool
+    install_hint: str
+
+    def plan(self, spec: Spec, *, resume: bool) -> Plan:
+        """How to start; with `resume`, also how to go on with the conversation if there is one."""
+
+    def status_files(self, spec_instance_dir: str, pid: int) -> tuple[str, ...]:
+        """Absolute paths of the files the program keeps its own status in, best first."""
+
+    def read_status(self, text: str) -> Reading | None:
+        """What a status file says; None if it says nothing that is understood."""
+
+    def read_screen(self, text: str) -> Reading | None:
+        """What the screen means; None if it cannot be told."""
+
+    def read_hook(self, event: str, body: dict[str, Any]) -> Reading | None:
+        """What a hook event means; None if it says nothing about activity."""
+
+
+def prompt_argument(spec: Spec) -> str:
+    """The prompt as one argument; a prompt too long for an argument, or not fit for one, is named by its file."""
+    fits = len(spec.prompt.encode(errors="replace")) <= PROMPT_IN_ARGV_BYTES and "\0" not in spec.prompt
+    return spec.prompt if fits else f"Read the file {spec.prompt_path} and do what it says."
+
+
+def last_lines(text: str, count: int) -> list[str]:
+    """The last lines that are not blank, stripped, top to bottom."""
+    return [line.strip() for line in text.splitlines() if line.strip()][-count:]

@@ -1,0 +1,257 @@
+"""Claude Code: command line, settings, hooks, MCP configuration and the meaning of what it shows.
+
+Never writes the user's configuration: everything goes through files named on the command line.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import shlex
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from swarm_core.agents.base import RESUME_PROMPT, Plan, Reading, Spec, last_lines, prompt_argument
+
+# SessionStart is not among them: the program does not send it over HTTP.
+HTTP_EVENTS = (
+    "UserPromptSubmit",
+    "PreToolUse",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "PermissionRequest",
+    "Notification",
+    "Elicitation",
+    "ElicitationResult",
+    "Stop",
+    "StopFailure",
+    "SubagentStart",
+    "SubagentStop",
+    "PreCompact",
+    "PostCompact",
+    "SessionEnd",
+)
+_HOOK_TIMEOUT_S = 3
+_SESSION_START_TIMEOUT_S = 20
+_ENV = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "DISABLE_TELEMETRY": "1",
+}
+# Left by a Claude Code that started swarm; with them the new one believes it is nested.
+_UNSET = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT")
+_LONGEST_PROJECT_NAME = 200
+
+
+class ClaudeCode:
+    name = "claude"
+    title = "Claude Code"
+    program = "claude"
+    experimental = False
+    install_hint = "npm install -g @anthropic-ai/claude-code, then run claude once to sign in"
+
+    def plan(self, spec: Spec, *, resume: bool) -> Plan:
+        common = (
+            f"--mcp-config={Path(spec.instance_dir, 'mcp.json')}",
+            "--strict-mcp-config",
+            f"--settings={Path(spec.instance_dir, 'settings.json')}",
+            "--allowedTools=mcp__swarm__*",
+            "--",
+        )
+        env = dict(_ENV)
+        if os.environ.get("CLAUDE_CONFIG_DIR"):
+            env["CLAUDE_CONFIG_DIR"] = os.environ["CLAUDE_CONFIG_DIR"]
+        start = (self.program, f"--session-id={spec.conversation_id}", *common, prompt_argument(spec))
+        again = (self.program, f"--resume={spec.conversation_id}", *common, RESUME_PROMPT)
+        return Plan(
+            argv=start,
+            resume_argv=again if resume else None,
+            resume_probe=_transcripts(spec) if resume else (),
+            env=env,
+            unset=_UNSET,
+            files={"mcp.json": _mcp_json(spec), "settings.json": _settings_json(spec)},
+        )
+
+    def status_files(self, spec_instance_dir: str, pid: int) -> tuple[str, ...]:
+        return (str(_config_dir() / "sessions" / f"{pid}.json"),)
+
+    def read_status(self, text: str) -> Reading | None:
+        try:
+            body = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(body, dict):
+            return None
+        activity = {"idle": "idle", "busy": "busy", "waiting": "blocked"}.get(str(body.get("status")))
+        if activity is None:
+            return None
+        detail = str(body.get("waitingFor") or "") if activity == "blocked" else ""
+        return Reading(activity, detail, _moment(body.get("statusUpdatedAt")))
+
+    def read_screen(self, text: str) -> Reading | None:
+        lines = last_lines(text, 24)
+        joined = "\n".join(lines)
+        blocked = _dialog(lines, joined)
+        if blocked is not None:
+            return Reading("blocked", blocked)
+        # The footer is below the answer; an answer that quotes it further up is not the footer.
+        if any("esc to interrupt" in line for line in lines[-4:]):
+            return Reading("busy", "retrying" if re.search(r"· Retrying in \d+s", joined) else "")
+        if not any(_is_prompt_box(line) for line in lines[-6:]):
+            return None
+        return Reading("idle", _error_shown(lines))
+
+    def read_hook(self, event: str, body: dict[str, Any]) -> Reading | None:
+        tool = str(body.get("tool_name") or "")
+        match event:
+            case "SessionStart":
+                return Reading("starting", str(body.get("source") or ""))
+            case "PreToolUse" if tool == "AskUserQuestion":
+                return Reading("blocked", "question")
+            case "UserPromptSubmit" | "PreToolUse" | "PostToolUse" | "PostToolUseFailure":
+                return Reading("busy", tool)
+            case "SubagentStart":
+                return Reading("busy", "subagent")
+            case "PreCompact":
+                return Reading("busy", "compacting")
+            case "ElicitationResult":
+                return Reading("busy")
+            case "PermissionRequest":
+                return Reading("blocked", f"permission: {tool}" if tool else "permission")
+            case "Elicitation":
+                return Reading("blocked", "elicitation")
+            case "Notification":
+                return _notification(str(body.get("notification_type") or ""))
+            case "Stop":
+                return Reading("idle")
+            case "StopFailure":
+                return Reading("idle", f"error: {body.get('error') or 'unknown'}")
+            case "SessionEnd" if body.get("reason") not in ("clear", "resume"):
+                return Reading("exited", str(body.get("reason") or ""))
+        return None
+
+
+def _config_dir() -> Path:
+    configured = os.environ.get("CLAUDE_CONFIG_DIR")
+    return Path(configured) if configured else Path.home() / ".claude"
+
+
+def _transcripts(spec: Spec) -> tuple[str, ...]:
+    """Where the conversation's transcript may be: the program names the folder after its real cwd."""
+    projects = glob.escape(str(_config_dir() / "projects"))
+    patterns = []
+    for cwd in dict.fromkeys((spec.worktree_path, os.path.realpath(spec.worktree_path))):
+        folder = re.sub(r"[^A-Za-z0-9]", "-", cwd)
+        if len(folder) > _LONGEST_PROJECT_NAME:
+            folder = folder[: _LONGEST_PROJECT_NAME // 2] + "*"
+        patterns.append(f"{projects}/{folder}/{spec.conversation_id}.jsonl")
+    return tuple(patterns)
+
+
+def _mcp_json(spec: Spec) -> str:
+    server = {
+        "type": "http",
+        "url": f"{spec.coordinator_url}/mcp",
+        "alwaysLoad": True,
+        "headers": {"Authorization": "Bearer ${SWARM_TOKEN}"},
+    }
+    return json.dumps({"mcpServers": {"swarm": server}}, indent=2) + "\n"
+
+
+def _settings_json(spec: Spec) -> str:
+    hooks: dict[str, Any] = {
+        event: [
+            {
+                "hooks": [
+                    {
+                        "type": "http",
+                        "url": f"{spec.coordinator_url}/hooks/{event}",
+                        "timeout": _HOOK_TIMEOUT_S,
+                        "headers": {"Authorization": "Bearer $SWARM_TOKEN"},
+                        "allowedEnvVars": ["SWARM_TOKEN"],
+                    }
+                ]
+            }
+        ]
+        for event in HTTP_EVENTS
+    }
+    # A first prompt is sent before MCP is connected unless a SessionStart hook holds it back.
+    waiter = (sys.executable, "-I", "-S", str(Path(__file__).with_name("claude_session_start.py")))
+    hooks["SessionStart"] = [
+        {"hooks": [{"type": "command", "command": shlex.join(waiter), "timeout": _SESSION_START_TIMEOUT_S}]}
+    ]
+    return json.dumps({"hooks": hooks}, indent=2) + "\n"
+
+
+def _moment(value: object) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        ms = None if isinstance(value, str) else value / 1000
+        at = datetime.fromisoformat(str(value)) if ms is None else datetime.fromtimestamp(ms, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return at.astimezone(UTC).isoformat(timespec="milliseconds") if at.tzinfo else None
+
+
+_DIALOGS = (
+    (re.compile(r"^Do you want to (proceed|make this edit|create|allow)\b"), "permission prompt"),
+    (re.compile(r"^MCP server .+ requests your input"), "elicitation"),
+    (re.compile(r"\btrust (the files in )?this folder\b"), "trust"),
+    (re.compile(r"Bypass Permissions mode", re.IGNORECASE), "bypass warning"),
+    (re.compile(r"^Select login method"), "login"),
+)
+_CHOICE = re.compile(r"^(│\s*)?❯\s*\d+\.\s")
+
+
+def _dialog(lines: list[str], joined: str) -> str | None:
+    """The kind of dialog on the screen; a dialog has a chosen line and stands at the bottom."""
+    if any(re.match(r"MCP server .+ requests your input", line.lstrip("│ ")) for line in lines):
+        return "elicitation"
+    choices = [index for index, line in enumerate(lines) if _CHOICE.match(line)]
+    if not choices or len(lines) - choices[-1] > 8:
+        return None
+    above = [line.lstrip("│ ") for line in lines[: choices[-1]]]
+    for line in reversed(above):
+        for pattern, kind in _DIALOGS:
+            if pattern.search(line):
+                return kind
+    return "choice" if re.search(r"Esc to (cancel|exit)|Enter to confirm", joined) else None
+
+
+def _is_prompt_box(line: str) -> bool:
+    return line.lstrip("│ ").startswith("❯") or "? for shortcuts" in line or line.startswith("⏵⏵")
+
+
+_ERRORS = (
+    (re.compile(r"^● API Error: (529|429)"), "overloaded"),
+    (re.compile(r"Credit balance (is )?too low"), "out of credit"),
+    (re.compile(r"Prompt is too long"), "context full"),
+    (re.compile(r"Please run /login"), "login needed"),
+    (re.compile(r"^● API Error"), "api error"),
+)
+
+
+def _error_shown(lines: list[str]) -> str:
+    """The error of the last answer, if it was one: nothing but its own turn line follows it."""
+    for line in reversed(lines):
+        for pattern, kind in _ERRORS:
+            if pattern.search(line):
+                return f"error: {kind}"
+        if line.startswith("●"):
+            return ""
+    return ""
+
+
+def _notification(kind: str) -> Reading | None:
+    return {
+        "permission_prompt": Reading("blocked", "permission prompt"),
+        "elicitation_dialog": Reading("blocked", "elicitation"),
+        "idle_prompt": Reading("idle"),
+    }.get(kind)

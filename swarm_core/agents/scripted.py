@@ -1,0 +1,76 @@
+"""The scripted agent: the adapter of the deterministic program shipped for demos and tests."""
+
+from __future__ import annotations
+
+import glob
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from swarm_core.agents.base import ACTIVITIES, Plan, Reading, Spec, last_lines
+
+
+class Scripted:
+    name = "scripted"
+    title = "Scripted agent"
+    program = sys.executable
+    experimental = False
+    install_hint = "it is part of swarm"
+
+    def plan(self, spec: Spec, *, resume: bool) -> Plan:
+        argv = (
+            sys.executable,
+            "-I",
+            "-S",
+            str(Path(__file__).with_name("scripted_program.py")),
+            f"--prompt={spec.prompt_path}",
+            f"--dir={spec.instance_dir}",
+            f"--conversation={spec.conversation_id}",
+        )
+        log = glob.escape(str(Path(spec.instance_dir, "conversation.jsonl")))
+        return Plan(
+            argv=argv,
+            resume_argv=(*argv, "--resume") if resume else None,
+            resume_probe=(log,) if resume else (),
+            files={"status.json": json.dumps({"activity": "starting"})},  # an earlier start's would mislead
+        )
+
+    def status_files(self, spec_instance_dir: str, pid: int) -> tuple[str, ...]:
+        return (str(Path(spec_instance_dir, "status.json")),)
+
+    def read_status(self, text: str) -> Reading | None:
+        try:
+            body = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(body, dict) or body.get("activity") not in ACTIVITIES:
+            return None
+        at = body.get("at")
+        return Reading(body["activity"], str(body.get("detail") or ""), at if isinstance(at, str) else None)
+
+    def read_screen(self, text: str) -> Reading | None:
+        """The program only ever adds lines, so the last line that means something decides."""
+        for line in reversed(last_lines(text, 12)):
+            if line == "Esc to cancel":
+                return Reading("blocked", "permission")
+            if line.startswith("answer ❯"):
+                return Reading("blocked", "question")
+            if "esc to interrupt" in line:
+                return Reading("busy")
+            if line.startswith("❯"):
+                return Reading("idle")
+            if line.startswith(("answered:", "received:")):
+                return Reading("busy")
+        return None
+
+    def read_hook(self, event: str, body: dict[str, Any]) -> Reading | None:
+        detail = str(body.get("detail") or "")
+        activity = {
+            "session_start": "starting",
+            "prompt_submit": "busy",
+            "notification": "blocked",
+            "stop": "idle",
+            "session_end": "exited",
+        }.get(event)
+        return Reading(activity, detail) if activity else None

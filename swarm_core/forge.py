@@ -1,0 +1,99 @@
+"""Where issues live: the protocol of a forge, and the local one for repositories without GitHub."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from swarm_core.errors import ExternalFailure
+
+TITLE_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    number: int
+    title: str
+    body: str
+    url: str
+
+
+class Forge(Protocol):
+    name: str
+    slug: str | None
+
+    def get_issue(self, number: int) -> Issue | None:
+        """The issue, None if the forge has none with this number; raises ExternalFailure."""
+
+
+class LocalForge:
+    """Issues as Markdown files `.swarm/issues/<N>.md` in the repository: the first line is the title."""
+
+    name = "local"
+    slug: str | None = None
+
+    def __init__(self, repo_path: str | Path) -> None:
+        self._root = Path(repo_path).resolve()
+
+    def get_issue(self, number: int) -> Issue | None:
+        path = (self._root / ".swarm" / "issues" / f"{int(number)}.md").resolve()
+        if number < 1 or not path.is_relative_to(self._root) or not path.is_file():
+            return None
+        try:
+            text = path.read_text(encoding="utf-8-sig", errors="replace")
+        except OSError as error:
+            raise ExternalFailure(
+                f"cannot read issue {number}: {error.strerror}", hint=f"Check {path}.", details={"path": str(path)}
+            ) from error
+        title, body = split_title(text)
+        return Issue(number, title or f"Issue {number}", body, path.as_uri())
+
+
+def split_title(text: str) -> tuple[str, str]:
+    """The first line without its heading mark, and the rest; a title too long is kept whole in the body."""
+    first, _, rest = text.strip().partition("\n")
+    title = re.sub(r"^#{1,6}(\s+|$)", "", first)
+    title = "".join(c if c.isprintable() else " " for c in title).strip()
+    if len(title) > TITLE_CHARS:
+        return title[:TITLE_CHARS], text.strip()
+    return title, rest.strip()
+
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[A-Za-z0-9.-]{2,}):(?P<path>[^\s]+)")
+_SSH_ALIASES = {"ssh.github.com": "github.com"}
+
+
+def parse_remote(url: str) -> tuple[str, str, str] | None:
+    """Host, owner and name of a remote's URL; None if it is no such place. Credentials in the URL are dropped.
+
+    The port stays with the host of an http(s) URL, where the API is, and goes with that of an ssh one.
+    """
+    text = url.strip()
+    if "://" in text:
+        host, path = _split_url(text)
+    else:
+        match = _SCP.fullmatch(text)
+        host, path = (match["host"], match["path"]) if match else ("", "")
+    parts = path.strip("/").removesuffix(".git").split("/")
+    if not host or len(parts) != 2 or any(p in (".", "..") or not _NAME.fullmatch(p) for p in parts):
+        return None
+    host = host.lower()
+    return _SSH_ALIASES.get(host, host), parts[0], parts[1]
+
+
+def _split_url(text: str) -> tuple[str, str]:
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return "", ""
+    if parts.scheme not in ("http", "https", "ssh", "git", "git+ssh", "ssh+git") or parts.query or parts.fragment:
+        return "", ""
+    host = f"[{host}]" if ":" in host else host
+    default = {"http": 80, "https": 443}.get(parts.scheme)
+    keeps_port = default is not None and port not in (None, default)
+    return (f"{host}:{port}" if keeps_port else host), parts.path
