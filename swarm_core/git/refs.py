@@ -33,7 +33,7 @@ def ref_commit(path: str | Path, ref: str) -> str | None:
     """What a full ref name points at; None when it does not exist."""
     with opened(path) as repo:
         try:
-            return _gitpython().SymbolicReference.dereference_recursive(repo, ref)
+            return str(_gitpython().SymbolicReference.dereference_recursive(repo, ref))
         except (ValueError, AssertionError):  # missing, or a format GitPython does not read
             pass
     found = _git(path, "rev-parse", "--verify", "--quiet", f"{ref}^0", ok_codes=(0, 1))
@@ -72,7 +72,7 @@ def opened(path: str | Path) -> Iterator[git.Repo]:
 
 @functools.cache
 def _gitpython() -> ModuleType:
-    """GitPython, imported when first needed: it costs 120 ms of CPU, and without the setting needs a git to be there."""
+    """GitPython, imported when first needed (120 ms of CPU); without the setting its import needs a git."""
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     import git  # noqa: PLC0415
 

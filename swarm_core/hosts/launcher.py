@@ -21,9 +21,9 @@ def main(order_path: str, ready_path: str) -> None:
     cwd, count = fields[0], int(fields[1])
     argv = fields[2 : 2 + count]
     environment = dict(pair.split(b"=", 1) for pair in fields[2 + count :])
-    for name in (b"TERM", b"TMUX", b"TMUX_PANE"):
-        if name in os.environb:
-            environment[name] = os.environb[name]
+    # TMUX is left out: with it, `tmux kill-server` typed by one agent would end them all.
+    if b"TERM" in os.environb:
+        environment[b"TERM"] = os.environb[b"TERM"]
     ready = _open_ready(ready_path)
     try:
         os.chdir(cwd)

@@ -61,7 +61,8 @@ class LocalHost:
 
     def ensure_repo(self, path: str, base: str | None) -> RepoFacts:
         info = git.inspect(path)
-        resolved = git.resolve_base(info.path, base)
+        known = git.Base(info.default_branch or "HEAD", info.head_commit)
+        resolved = known if base is None else git.resolve_base(info.path, base)
         return {
             "repo_path": info.path,
             "base_branch": resolved.branch,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+# pathlib costs more than the system calls it makes, and every look does this for every instance
+# ruff: noqa: PTH112, PTH116, PTH123
+import os
+import time
 
 from swarm_core.agents import table
 from swarm_core.agents.base import Agent, Reading
@@ -10,7 +13,7 @@ from swarm_core.config import Settings
 from swarm_core.hosts.base import InstanceFacts, ReadingFacts, SessionFacts, Watched
 from swarm_core.models import Activity, Source, iso, parse_iso
 from swarm_core.tmux.control import Control
-from swarm_core.tmux.panes import Pane, list_panes
+from swarm_core.tmux.panes import Pane, list_panes, nudge
 from swarm_core.tmux.watch import DeathWatch
 
 _STATUS_FILE_MAX = 1 << 16
@@ -27,8 +30,12 @@ class Look:
         self._settings = settings
         self._control: Control | None = None
         self._looks = 0
+        self._names: dict[tuple[str, int], tuple[str, ...]] = {}
         self._files: dict[str, tuple[int, Reading | None]] = {}
+        self._screens: dict[str, tuple[tuple[int, int], Reading | None]] = {}
         self._deaths = DeathWatch()
+        self._live: dict[str, Pane] = {}
+        self._ended: dict[str, int] = {}
 
     def panes(self) -> list[Pane]:
         return [p for p in self._all_panes() if p.instance]
@@ -38,14 +45,22 @@ class Look:
         return sorted({p.session for p in panes} - {p.session for p in panes if p.instance})
 
     def wait(self, timeout: float) -> frozenset[str]:
-        return self._deaths.wait(timeout)
+        """Names of instances whose program ended, each once per program."""
+        ended = self._deaths.wait(timeout)
+        for name in ended:
+            pane = self._live.pop(name)
+            self._ended[name] = pane.pid
+            nudge(pane)
+        return ended
 
     def sessions(self) -> list[SessionFacts]:
         return [session_facts(p) for p in self.panes()]
 
     def snapshot(self, watched: list[Watched]) -> dict[str, InstanceFacts]:
+        began = int(time.time())
         panes = {p.instance: p for p in self.panes() if p.instance}
-        self._deaths.set({name: p.pid for name, p in panes.items() if not p.dead})
+        self._live = {n: p for n, p in panes.items() if not p.dead and self._ended.get(n) != p.pid}
+        self._deaths.set({name: p.pid for name, p in self._live.items()})
         facts: dict[str, InstanceFacts] = {}
         by_screen: list[tuple[Watched, Pane]] = []
         for one in watched:
@@ -53,12 +68,12 @@ class Look:
             reading = self._read_files(one, pane) if pane and not pane.dead else None
             facts[one["instance_id"]] = {
                 "session": session_facts(pane) if pane else None,
-                "worktree": Path(one["worktree_path"]).is_dir(),
+                "worktree": os.path.isdir(one["worktree_path"]),
                 "reading": reading,
             }
             if pane and not pane.dead and reading is None:
                 by_screen.append((one, pane))
-        self._read_screens(by_screen, facts)
+        self._read_screens(by_screen, facts, began)
         return facts
 
     def close(self) -> None:
@@ -79,8 +94,11 @@ class Look:
 
     def _read_files(self, one: Watched, pane: Pane) -> ReadingFacts | None:
         agent = table.get(one["agent"])
-        folder = str(self._settings.instance_dir(one["instance_id"]))
-        for name in agent.status_files(folder, pane.pid):
+        names = self._names.get((one["instance_id"], pane.pid))
+        if names is None:
+            folder = str(self._settings.instance_dir(one["instance_id"]))
+            names = self._names[one["instance_id"], pane.pid] = agent.status_files(folder, pane.pid)
+        for name in names:
             reading = self._read_file(agent, name)
             if reading is not None:
                 return _facts(reading, Source.FILE)
@@ -88,13 +106,12 @@ class Look:
 
     def _read_file(self, agent: Agent, name: str) -> Reading | None:
         """The file's meaning; read again only when it has changed."""
-        path = Path(name)
         try:
-            changed = path.stat().st_mtime_ns
+            changed = os.stat(name).st_mtime_ns
             known = self._files.get(name)
             if known is not None and known[0] == changed:
                 return known[1]
-            with path.open("rb") as file:
+            with open(name, "rb") as file:
                 text = file.read(_STATUS_FILE_MAX).decode(errors="replace")
         except OSError:
             return None
@@ -102,17 +119,30 @@ class Look:
         self._files[name] = (changed, reading)
         return reading
 
-    def _read_screens(self, asked: list[tuple[Watched, Pane]], facts: dict[str, InstanceFacts]) -> None:
-        if not asked:
-            return
-        screens = self._connection().capture_many([pane.pane_id for _, pane in asked])
+    def _read_screens(
+        self, asked: list[tuple[Watched, Pane]], facts: dict[str, InstanceFacts], began: int
+    ) -> None:
+        """A screen is read again only when something was written since; tmux knows when, to the second."""
+        known = {p.pane_id: s for _, p in asked if (s := self._screens.get(p.pane_id)) and s[0] == _written(p)}
+        new = [pane.pane_id for _, pane in asked if pane.pane_id not in known]
+        screens = self._connection().capture_many(new) if new else {}
         for one, pane in asked:
-            reading = table.get(one["agent"]).read_screen(screens.get(pane.pane_id, ""))
-            if reading is None:
-                reading = Reading(activity=Activity.UNKNOWN, detail="the program runs; nothing says what it does")
-                facts[one["instance_id"]]["reading"] = _facts(reading, Source.PROCESS)
-            else:
-                facts[one["instance_id"]]["reading"] = _facts(reading, Source.PANE)
+            if pane.pane_id not in known:
+                reading = table.get(one["agent"]).read_screen(screens.get(pane.pane_id, ""))
+                known[pane.pane_id] = (_written(pane), reading)
+            facts[one["instance_id"]]["reading"] = _seen(known[pane.pane_id][1])
+        self._screens = {p.pane_id: known[p.pane_id] for _, p in asked if p.activity_at < began}
+
+
+def _written(pane: Pane) -> tuple[int, int]:
+    return (pane.pid, pane.activity_at)
+
+
+def _seen(reading: Reading | None) -> ReadingFacts:
+    if reading is None:
+        unknown = Reading(activity=Activity.UNKNOWN, detail="the program runs; nothing says what it does")
+        return _facts(unknown, Source.PROCESS)
+    return _facts(reading, Source.PANE)
 
 
 def session_facts(pane: Pane) -> SessionFacts:

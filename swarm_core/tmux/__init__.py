@@ -1,0 +1,1 @@
+"""The tmux edge: one server on a socket of our own; importing this package imports nothing."""
