@@ -126,9 +126,7 @@ class Settings:
     @property
     def coordinator_lock(self) -> Path:
         """One coordinator per database, whatever home it was started with."""
-        if self.database_path == self.home / "swarm.db":
-            return self.home / "swarm.lock"
-        return self.database_path.with_name(self.database_path.name + ".lock")
+        return Path(os.path.realpath(self.database_path)).with_suffix(".lock")
 
     def instance_dir(self, instance_id: str) -> Path:
         return self.home / "instances" / instance_id
@@ -172,9 +170,11 @@ def read_file(path: Path) -> dict[str, object]:
     except FileNotFoundError:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is not valid TOML: {error}", code="INVALID_SETTING") from None
+        hint = "correct the file, or move it away and set values with `swarm config`"
+        raise InvalidInput(f"{path} is not valid TOML: {error}", code="INVALID_SETTING", hint=hint) from None
     except OSError as error:
-        raise InvalidInput(f"cannot read {path}: {error.strerror}", code="INVALID_SETTING") from None
+        hint = "check that SWARM_HOME is a folder of yours and the file can be read"
+        raise InvalidInput(f"cannot read {path}: {error.strerror}", code="INVALID_SETTING", hint=hint) from None
     for key in stored:
         lookup(key)
     return stored

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from swarm_core.errors import Conflict
+from swarm_core.errors import Conflict, ExternalFailure
 
 _POLL = 0.01
 
@@ -20,8 +21,7 @@ def hold(path: Path, *, timeout: float = 60.0, holder: str = "") -> Iterator[int
 
     A timeout of 0 tries once. Raises Conflict (INSTANCE_BUSY) with what the present holder wrote about itself.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = _open(path)
     try:
         _take(fd, path, timeout)
         if holder:
@@ -44,6 +44,19 @@ def holder(path: Path) -> str | None:
     finally:
         os.close(fd)
     return None
+
+
+def _open(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise ExternalFailure(
+            f"cannot write {error.filename}: {error.strerror}",
+            code="DISK_FULL" if full else None,
+            hint="free space, then try again" if full else "set SWARM_HOME to a folder you can write",
+        ) from error
 
 
 def _take(fd: int, path: Path, timeout: float) -> None:

@@ -22,7 +22,7 @@ from swarm_core.ops.context import Context, Report, place
 from swarm_core.ops.doctor import Check
 from swarm_core.ops.reconcile import Finding
 from swarm_core.store import events, instances, messages, preserved, relationships
-from swarm_core.store.database import open_database, utc_now
+from swarm_core.store.database import make_folder, open_database, utc_now
 
 COUNT_MAX = 32
 MESSAGE_MAX = 1 << 20
@@ -59,7 +59,7 @@ class Swarm:
         checkpoint: Report = _silent,
         clock: Callable[[], datetime] = utc_now,
     ) -> Swarm:
-        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(settings.home)
         db = open_database(settings.database_path, busy_timeout=settings.number("busy_timeout"), clock=clock)
         host = LocalHost(settings, environ)
         return cls(Context(db, settings, {host.name: host}, report, checkpoint), environ)
@@ -212,7 +212,7 @@ class Swarm:
         instance = self.find(id_or_name)
         if not body.strip():
             raise InvalidInput("a message needs text")
-        if len(body.encode(errors="surrogateescape")) > MESSAGE_MAX or "\0" in body:
+        if len(body.encode(errors="surrogatepass")) > MESSAGE_MAX or "\0" in body:
             raise InvalidInput(f"a message has at most {MESSAGE_MAX >> 20} MB and no NUL character")
         if instance.cleaned:
             raise Conflict(f"{instance.id} was cleaned", hint=f"`swarm restore {instance.id}` brings it back")

@@ -173,7 +173,7 @@ class LocalHost:
         return (look.session_facts(ended.pane) if ended.pane else None), ended.screen
 
     def screen(self, instance_id: str, *, lines: int | None = None) -> str:
-        return self._tmux.capture(instance_id, lines=lines)
+        return self._look.screen(instance_id) if lines is None else self._tmux.capture(instance_id, lines=lines)
 
     def sessions(self) -> list[SessionFacts]:
         return self._look.sessions()

@@ -53,6 +53,11 @@ class Look:
             nudge(pane)
         return ended
 
+    def screen(self, instance_id: str) -> str:
+        """The visible screen, through the connection that is open anyway; empty when there is no session."""
+        panes = [p.pane_id for p in self.panes() if p.instance == instance_id]
+        return "".join(self._connection().capture_many(panes).values()) if panes else ""
+
     def sessions(self) -> list[SessionFacts]:
         return [session_facts(p) for p in self.panes()]
 

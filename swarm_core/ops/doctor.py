@@ -14,7 +14,7 @@ from swarm_core.errors import SwarmError
 from swarm_core.models import Instance
 from swarm_core.ops.context import Context, place
 from swarm_core.ops.reconcile import reconcile, strangers
-from swarm_core.store import actions, events, instances
+from swarm_core.store import actions, events, instances, preserved
 
 _DISK_LOW = 1 << 30
 
@@ -95,8 +95,7 @@ def _interrupted(context: Context, fix: bool) -> Iterator[Check]:
 
 def _sessions(context: Context, fix: bool) -> Iterator[Check]:
     unknown = strangers(context)
-    for session in unknown:
-        name = session["instance_id"]
+    for name in unknown:
         argv = " ".join(next(iter(context.hosts.values())).attach_argv(name, read_only=False))
         yield Check("sessions", "warn", f"session {name} belongs to no recorded instance", f"look at it: {argv}")
     if not unknown:
@@ -138,7 +137,7 @@ def _instance(context: Context, instance: Instance, fix: bool) -> Iterator[Check
 
 
 def adopt_repository(context: Context, new_path: str) -> list[Check]:
-    """A repository was moved: mend its worktrees' links and the records, if its own worktrees prove it."""
+    """A repository was moved: mend its worktrees' links and the records, if its worktrees or refs prove it."""
     host = next(iter(context.hosts.values()))
     repo_path = host.ensure_repo(new_path, None)["repo_path"]
     known = set(host.registered_worktrees(repo_path))
@@ -147,7 +146,7 @@ def adopt_repository(context: Context, new_path: str) -> list[Check]:
         for i in instances.listed(context.db, include_cleaned=True)
         if i.repo_path != repo_path and not Path(i.repo_path).is_dir()
     ]
-    old_paths = {i.repo_path for i in moved if i.worktree_path in known}
+    old_paths = {i.repo_path for i in moved if i.worktree_path in known or _is_kept_in(context, repo_path, i)}
     mine = [i for i in moved if i.repo_path in old_paths]
     if not mine:
         return [Check("repositories", "ok", f"no instance belongs to an earlier place of {repo_path}")]
@@ -158,6 +157,13 @@ def adopt_repository(context: Context, new_path: str) -> list[Check]:
             told = {"what": f"repository moved from {instance.repo_path} to {repo_path}"}
             events.add(context.db, "instance:repaired", instance_id=instance.id, actor="operator", metadata=told)
     return [Check("repositories", "fixed", f"{i.id} belongs to {repo_path} now") for i in mine]
+
+
+def _is_kept_in(context: Context, repo_path: str, instance: Instance) -> bool:
+    """Whether the repository holds preserved work of the instance; a clone does not take such refs along."""
+    stored = preserved.of(context.db, instance.id)
+    there = context.host(instance).preserved_refs(repo_path, instance.id) if stored else {}
+    return any(there.get(one.ref) == one.commit for one in stored)
 
 
 _LOOKS: tuple[Callable[[Context, bool], Iterator[Check]], ...] = (

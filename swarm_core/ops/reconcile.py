@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from swarm_core.ops.context import Context
 from swarm_core.store import actions, events, instances, tokens
 
 _ENDS_WITH_ITS_AGENT = frozenset({Status.STARTING, Status.RUNNING, Status.CHANGES_REQUESTED})
+_END_KNOWN_WITHIN = 0.5
 WORKTREE_GONE = "the worktree is gone"
 
 
@@ -41,10 +43,12 @@ def reconcile(context: Context, *, only: set[str] | None = None) -> list[Finding
     return findings
 
 
-def strangers(context: Context) -> list[SessionFacts]:
+def strangers(context: Context) -> list[str]:
     """Sessions on our tmux server that no row knows; reported, never ended."""
     known = {i.id for i in instances.listed(context.db, include_cleaned=True)}
-    return [s for h in context.hosts.values() for s in h.sessions() if s["instance_id"] not in known]
+    lost = [s["instance_id"] for h in context.hosts.values() for s in h.sessions()]
+    foreign = [name for h in context.hosts.values() for name in h.foreign_sessions()]
+    return [name for name in lost if name not in known] + foreign
 
 
 def _finish_open(context: Context, only: set[str] | None) -> list[Finding]:
@@ -131,8 +135,7 @@ def _mend_lost(context: Context, instance: Instance, facts: InstanceFacts) -> Fi
 
 
 def _mend_exited(context: Context, instance: Instance, facts: InstanceFacts) -> Finding:
-    found = facts["session"]
-    assert found is not None
+    found = _final(context, instance, facts["session"])
     how = session.how_it_ended(found)
     screen = session.kept_screen(context.host(instance).screen(instance.id))
     ended_well = found["exit_code"] == 0 and not found["exit_signal"]
@@ -140,6 +143,16 @@ def _mend_exited(context: Context, instance: Instance, facts: InstanceFacts) -> 
     known = {"exit_code": found["exit_code"], "exit_signal": found["exit_signal"], "last_screen": screen}
     _record_end(context, instance, status, f"the agent {how}", detail=how, **known)
     return Finding(instance.id, f"the agent {how}", True, f"`swarm logs {instance.id}` shows its last screen")
+
+
+def _final(context: Context, instance: Instance, found: SessionFacts | None) -> SessionFacts:
+    """tmux knows code or signal a moment after the end itself; an old one never knows the signal."""
+    deadline = time.monotonic() + _END_KNOWN_WITHIN
+    assert found is not None
+    while found["exit_code"] is None and found["exit_signal"] is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+        found = next((s for s in context.host(instance).sessions() if s["instance_id"] == instance.id), found)
+    return found
 
 
 def _mend_worktree(context: Context, instance: Instance, facts: InstanceFacts) -> Finding:

@@ -13,7 +13,7 @@ _REF_UNSAFE = re.compile(r"[^0-9TZ]")
 
 
 def preserve(job: Job) -> dict[str, Any]:
-    """Store uncommitted work under a ref named by instance, time and action; a repeat finds the same ref."""
+    """Store uncommitted work under a ref named by instance, time and action."""
     began = _REF_UNSAFE.sub("", job.action.started_at)
     ref = f"refs/swarm/preserved/{job.instance.id}/{began}-{job.action.id}"
     facts = job.host.publish(place(job.instance), ref)

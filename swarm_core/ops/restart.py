@@ -37,9 +37,9 @@ def request(context: Context, instance: Instance, *, actor: str) -> None:
 
 
 def _end(job: Job) -> dict[str, Any] | None:
-    """End the earlier start; on a repeat the new one may run already and is left alone."""
+    """End the earlier start, also one that outlived its session; on a repeat the new one is left alone."""
     running = next((s for s in job.host.sessions() if s["instance_id"] == job.instance.id), None)
-    if running is None or running["epoch"] >= job.instance.epoch:
+    if running is not None and running["epoch"] >= job.instance.epoch:
         return None
     return session.end(job, grace=job.context.settings.number("stop_grace"))
 

@@ -10,6 +10,9 @@ from swarm_core.ops.steps import Job, Operation, Step
 from swarm_core.store import actions, events, instances, preserved
 
 
+_UNDONE = "undone restore"  # what lay in a worktree that could not be restored: hooks write files, agents did not
+
+
 def request(context: Context, instance: Instance, *, ref: str | None, actor: str) -> None:
     """Record what is to come back: the worktree if it is gone, and the newest or the named preserved work."""
     if instance.wanted == Wanted.RUNNING:
@@ -36,7 +39,8 @@ def request(context: Context, instance: Instance, *, ref: str | None, actor: str
 
 def _choose(kept: list[Preserved], instance: Instance, ref: str | None) -> Preserved | None:
     if ref is None:
-        return kept[-1] if kept else None
+        from_agents = [one for one in kept if one.why != _UNDONE]
+        return (from_agents or kept or [None])[-1]
     for one in kept:
         if ref in (one.ref, one.commit, str(one.id)):
             return one
@@ -55,6 +59,7 @@ def _worktree(job: Job) -> None:
 def _undo_worktree(job: Job) -> None:
     if not job.action.details["worktree_was_there"]:
         removal.undo_worktree(job)
+        removal.delete_branch(job)
 
 
 def _work(job: Job) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from swarm_core import process
 from swarm_core.agents import table
 from swarm_core.agents.base import Spec
 from swarm_core.hosts.base import SessionFacts, StartOrder
@@ -69,7 +70,9 @@ def record_end(job: Job) -> None:
 
 def how_it_ended(facts: SessionFacts) -> str:
     if facts["exit_signal"]:
-        return f"killed by signal {facts['exit_signal']}"
+        return f"was killed by signal {facts['exit_signal']}"
+    if facts["exit_code"] is None:
+        return "ended and left no exit code"
     return f"exited with code {facts['exit_code']}"
 
 
@@ -82,6 +85,8 @@ def kept_screen(text: str) -> str:
 
 def _order(context: Context, instance: Instance, token: str, *, resume: bool) -> StartOrder:
     folder = context.settings.instance_dir(instance.id)
+    coordinator = process.running(context.settings, process.COORDINATOR)
+    url = coordinator.url if coordinator else context.settings.coordinator_url
     spec = Spec(
         instance_id=instance.id,
         epoch=instance.epoch,
@@ -90,7 +95,7 @@ def _order(context: Context, instance: Instance, token: str, *, resume: bool) ->
         instance_dir=str(folder),
         prompt=instance.prompt,
         prompt_path=str(folder / "prompt.md"),
-        coordinator_url=context.settings.coordinator_url,
+        coordinator_url=url,
     )
     plan = table.get(instance.agent).plan(spec, resume=resume)
     return {
@@ -101,7 +106,7 @@ def _order(context: Context, instance: Instance, token: str, *, resume: bool) ->
         "resume_argv": list(plan.resume_argv) if plan.resume_argv else None,
         "resume_probe": list(plan.resume_probe),
         "resume": resume,
-        "env": plan.env | {"SWARM_URL": context.settings.coordinator_url},
+        "env": plan.env | {"SWARM_URL": url},
         "unset": list(plan.unset),
         "files": {"prompt.md": instance.prompt, "instance.json": _card(instance)} | plan.files,
         "secrets": {"SWARM_TOKEN": token},

@@ -37,7 +37,7 @@ class Wish:
 
 def check_text(prompt: str, name: str | None, issue: int | None) -> None:
     """Refuse what no agent, file or table could hold."""
-    if len(prompt.encode(errors="surrogateescape")) > PROMPT_MAX:
+    if len(prompt.encode(errors="surrogatepass")) > PROMPT_MAX:
         raise InvalidInput(
             f"the prompt has more than {PROMPT_MAX >> 20} MB",
             code="PROMPT_TOO_LARGE",

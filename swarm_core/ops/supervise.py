@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from typing import Any
 
 from swarm_core.errors import SwarmError
 from swarm_core.models import Activity, Instance, Wanted
@@ -15,18 +16,25 @@ from swarm_core.store import events, instances
 TICK = 1.0
 _PAUSE_PER_COST = 100.0  # counting changed lines may take one percent of a core
 _POOL_EVERY = 30.0
+_ASK_EVERY = 0.25
 
 log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """One per database, in the coordinator. `run` returns after `stop`; a failing look is logged and repeated."""
+    """One per database, in the coordinator. `run` returns after `stop`; a failing look is told and repeated.
+
+    `looked_at` (monotonic), `counted` and `problem` describe the last look, for whoever reports on health.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._stop = threading.Event()
         self._changes_due = 0.0
         self._pool_due = 0.0
+        self.looked_at: float | None = None
+        self.counted: int | None = None
+        self.problem: str | None = None
 
     def stop(self) -> None:
         self._stop.set()
@@ -42,27 +50,33 @@ class Supervisor:
 
     def look(self) -> list[Finding]:
         """One look at everything; a failure is logged and never ends the loop."""
+        findings: list[Finding] = []
+        self.problem = None
         try:
             findings = reconcile(self._context)
             self._refresh_changes()
             self._fill_pool()
+            self.counted = len(instances.listed(self._context.db))
         except SwarmError as error:
-            log.warning("look failed: %s (%s)", error.message, error.code)
-            return []
-        except Exception:  # the supervising loop must outlive its own bugs; the traceback is kept
+            self.problem = f"{error.message} [{error.code}]"
+            log.warning("look failed: %s", self.problem)
+        except Exception as error:  # the supervising loop must outlive its own bugs; the traceback is kept
+            self.problem = f"{type(error).__name__}: {error}"
             log.exception("look failed")
-            return []
         for finding in findings:
             log.info("%s: %s", finding.instance_id, finding.what)
+        self.looked_at = time.monotonic()
         return findings
 
     def _wait(self) -> None:
-        """Sleep until the next look is due or an agent dies."""
+        """Sleep until the next look is due, an agent dies, or another process has written, as for a new agent."""
         deadline = time.monotonic() + TICK
+        version = self._context.db.data_version()
         while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
-            for host in self._context.hosts.values():
-                if host.wait(min(left, 0.5)):
-                    return
+            if any(host.wait(min(left, _ASK_EVERY)) for host in self._context.hosts.values()):
+                return
+            if self._context.db.data_version() != version:
+                return
 
     def _refresh_changes(self) -> None:
         """Count the changed lines of the instance whose count is oldest, if anything can have changed."""
@@ -93,10 +107,17 @@ def may_have_changed(instance: Instance) -> bool:
 
 
 def refresh_changes(context: Context, instance: Instance) -> None:
-    """Count what the instance has changed against its base and remember it."""
-    facts = context.host(instance).changes(place(instance))
-    counted = {"files_changed": facts["files"], "lines_added": facts["added"], "lines_deleted": facts["deleted"]}
+    """Count what the instance has changed against its base and remember it.
+
+    Of a worktree that cannot be read the last counts stay, and the others get their turn.
+    """
+    try:
+        facts = context.host(instance).changes(place(instance))
+    except SwarmError as error:
+        log.debug("changes of %s cannot be counted: %s", instance.id, error.message)
+        counted: dict[str, Any] = {}
+    else:
+        counted = {"files_changed": facts["files"], "lines_added": facts["added"]}
+        counted |= {"lines_deleted": facts["deleted"], "head_commit": facts["head_commit"]}
     with context.db.write():
-        instances.set_fields(
-            context.db, instance.id, head_commit=facts["head_commit"], changes_at=context.db.now(), **counted
-        )
+        instances.set_fields(context.db, instance.id, changes_at=context.db.now(), **counted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from swarm_core import locks
-from swarm_core.errors import Conflict, ExternalFailure, SwarmError
+from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, SwarmError
 from swarm_core.models import iso
 from swarm_core.store.schema import VERSION
 
@@ -84,7 +85,7 @@ class Database:
 def open_database(path: Path, *, busy_timeout: float = 5.0, clock: Clock = utc_now) -> Database:
     """Open the file, creating or migrating it first. A file that cannot be used is left as it is."""
     with translated(path):
-        _make_folder(path)
+        make_folder(path.parent)
         _check_file(path)
         connection = sqlite3.connect(path, timeout=busy_timeout, isolation_level=None, check_same_thread=False)
         connection.row_factory = sqlite3.Row
@@ -99,31 +100,36 @@ def open_database(path: Path, *, busy_timeout: float = 5.0, clock: Clock = utc_n
     return Database(connection, path, clock)
 
 
-def _make_folder(path: Path) -> None:
+def make_folder(path: Path) -> None:
+    """Make a private folder, unless it is there; one that cannot be made is DATABASE_READ_ONLY."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise ExternalFailure(
-            f"cannot create {path.parent}: {error.strerror}",
+            f"cannot create {path}: {error.strerror}",
             code="DATABASE_READ_ONLY",
             hint="set SWARM_HOME to a folder you can write",
         ) from None
 
 
 def _check_file(path: Path) -> None:
+    """Refuse what cannot be used, without opening it.
+
+    Closing any descriptor of the file would drop the locks of this process's other connections to it, and the
+    next process to end would delete the log they still write to.
+    """
     if not path.exists():
         if not os.access(path.parent, os.W_OK | os.X_OK):
             raise _read_only(path)
-        path.touch(mode=0o600)
+        try:
+            path.touch(mode=0o600)
+        except OSError as error:
+            raise (_full(path) if error.errno in (errno.ENOSPC, errno.EDQUOT) else _read_only(path)) from error
         return
     if not path.is_file():
         raise ExternalFailure(f"{path} is not a file", code="DATABASE_CORRUPT", hint="set MCP_DATABASE_PATH")
     if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK | os.X_OK):
         raise _read_only(path)
-    with path.open("rb") as file:
-        head = file.read(16)
-    if head and head != b"SQLite format 3\0":
-        raise _corrupt(path)
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
@@ -150,11 +156,16 @@ def _migrate(connection: sqlite3.Connection, path: Path, busy_timeout: float) ->
 
 @contextlib.contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """SQLite's failures as ours, decided by its error codes."""
+    """SQLite's failures as ours, decided by its error codes; text that it cannot hold is InvalidInput."""
     try:
         yield
     except sqlite3.Error as error:
         raise _translate(error, path) from error
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            "text must be valid Unicode: it has half a character or bytes that are no UTF-8",
+            hint="remove the character and try again",
+        ) from error
 
 
 def _translate(error: sqlite3.Error, path: Path) -> SwarmError:
@@ -166,9 +177,7 @@ def _translate(error: sqlite3.Error, path: Path) -> SwarmError:
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return _corrupt(path)
     if name.startswith("SQLITE_FULL"):
-        return ExternalFailure(
-            f"no space is left for {path}", code="DISK_FULL", hint="free space, then run the command again"
-        )
+        return _full(path)
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         return _read_only(path)
     if name.startswith(("SQLITE_PROTOCOL", "SQLITE_IOERR_LOCK", "SQLITE_IOERR_SHM", "SQLITE_NOLFS")):
@@ -178,7 +187,7 @@ def _translate(error: sqlite3.Error, path: Path) -> SwarmError:
             hint="set SWARM_HOME to a folder on a local disk",
         )
     if name.startswith("SQLITE_IOERR") and _is_full(path):
-        return ExternalFailure(f"no space is left for {path}", code="DISK_FULL", hint="free space and try again")
+        return _full(path)
     return ExternalFailure(
         f"SQLite failed on {path}: {error} ({name or type(error).__name__})", code="DATABASE_ERROR"
     )
@@ -190,6 +199,12 @@ def _is_full(path: Path) -> bool:
     except OSError:
         return False
     return stat.f_bavail * stat.f_frsize < 1 << 16
+
+
+def _full(path: Path) -> ExternalFailure:
+    return ExternalFailure(
+        f"no space is left for {path}", code="DISK_FULL", hint="free space, then run the command again"
+    )
 
 
 def _corrupt(path: Path) -> ExternalFailure:

@@ -14,6 +14,7 @@ from swarm_core.store import events
 from swarm_core.store.database import Database
 
 _FIELDS = tuple(f.name for f in dataclasses.fields(Instance))
+_SELECT = f"SELECT {', '.join(_FIELDS)} FROM instances"
 _MUTABLE = frozenset(_FIELDS) - {
     "id",
     "kind",
@@ -65,15 +66,13 @@ def get(db: Database, instance_id: str) -> Instance:
 
 
 def find(db: Database, instance_id: str) -> Instance | None:
-    row = db.row("SELECT * FROM instances WHERE id = ?", (instance_id,))
+    row = db.row(f"{_SELECT} WHERE id = ?", (instance_id,))
     return _instance(row) if row else None
 
 
 def named(db: Database, name: str) -> list[Instance]:
     """Instances that carry the name and are not cleaned, newest first."""
-    rows = db.rows(
-        "SELECT * FROM instances WHERE name = ? AND cleaned_at IS NULL ORDER BY created_at DESC", (name,)
-    )
+    rows = db.rows(f"{_SELECT} WHERE name = ? AND cleaned_at IS NULL ORDER BY created_at DESC", (name,))
     return [_instance(r) for r in rows]
 
 
@@ -84,7 +83,7 @@ def listed(db: Database, *, include_cleaned: bool = False, repo_path: str | None
         where.append("repo_path = ?")
         values.append(repo_path)
     order = "ORDER BY created_at, id"
-    return [_instance(r) for r in db.rows(f"SELECT * FROM instances WHERE {' AND '.join(where)} {order}", values)]
+    return [_instance(r) for r in db.rows(f"{_SELECT} WHERE {' AND '.join(where)} {order}", values)]
 
 
 def set_fields(db: Database, instance_id: str, **fields: Any) -> None:
@@ -165,4 +164,4 @@ def observe(
 
 
 def _instance(row: sqlite3.Row) -> Instance:
-    return Instance(**dict(row))
+    return Instance(*row)

@@ -1,0 +1,1 @@
+"""The coordinator: one process per database that supervises the agents and answers on the loopback."""

@@ -1,0 +1,35 @@
+"""The coordinator's life: take the database, watch the agents, answer until asked to end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+
+from swarm_core import config, process
+from swarm_core.config import Settings
+from swarm_core.swarm import Swarm
+from swarm_mcp import server
+from swarm_mcp.watch import Watch
+
+log = logging.getLogger(__name__)
+
+
+def run(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Returns after SIGTERM or SIGINT; raises what ended the watching."""
+    process.log_to_stderr(settings.text("log_level"))
+    card = process.own_card(process.COORDINATOR, settings, environ)
+    with contextlib.ExitStack() as stack:
+        claim = stack.enter_context(process.claim(settings, card))
+        listening = stack.enter_context(process.listen(settings.integer("mcp_port")))
+        port = listening.getsockname()[1]
+        settings = config.load(environ, mcp_port=port)
+        swarm = stack.enter_context(Swarm.open(settings, environ))
+        watch = Watch(swarm.context)
+        http = server.make(server.application(card, settings, watch), port)
+        stack.enter_context(watch.watching(on_failure=lambda: setattr(http, "should_exit", True)))
+        claim.announce(port)
+        log.info("the coordinator listens on %s:%s with %s", process.LOOPBACK, port, settings.database_path)
+        server.run(http, listening)
+        watch.raise_failure()
+    log.info("the coordinator ended")

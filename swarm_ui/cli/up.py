@@ -1,0 +1,248 @@
+"""`swarm up`, `down` and `status`: the two processes, kept running, stopped, looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from swarm_core import config, proc, process
+from swarm_core.config import Settings
+from swarm_core.errors import Conflict, ExternalFailure, SwarmError, TimedOut
+from swarm_core.process import COORDINATOR, DASHBOARD, UP, Card
+from swarm_ui import health, views
+from swarm_ui.cli import output
+
+_HEALTHY_WITHIN = 30.0
+_END_WITHIN = 20.0
+_POLL = 0.05
+
+
+def up(*, detach: bool, mcp_port: int | None, ui_port: int | None, json: bool) -> None:
+    """Run coordinator and dashboard until asked to end, or leave them running and return once both are healthy."""
+    settings = config.load(os.environ, mcp_port=mcp_port, ui_port=ui_port)
+    _make_folder(settings.logs)
+    if detach:
+        _detach(settings, os.environ, json=json)
+        return
+    with process.claim(settings, process.own_card(UP, settings, os.environ)):
+        _end_orphans(settings)
+        both = health.Children(settings, os.environ, report=output.note)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: both.stop())
+        both.run(on_healthy=lambda: _tell_up(settings, json=json, foreground=True))
+    if not json:
+        output.write(_agents_go_on(health.live_sessions(settings)))
+
+
+def down(*, json: bool) -> None:
+    """Stop what `up` started; agents keep running."""
+    settings = config.load(os.environ)
+    before = {role: process.running(settings, role) for role in (UP, COORDINATOR, DASHBOARD)}
+    killed: list[str] = []
+    for role, card in before.items():
+        if card is None or process.running(settings, role) != card:
+            continue
+        if card.home != str(settings.home):
+            output.note(f"the {role} with pid {card.pid} belongs to {card.home} and is left running")
+            continue
+        output.note(f"ending {_name(role)} (pid {card.pid})")
+        if not _end(settings, card):
+            killed.append(role)
+    stopped = [role for role, card in before.items() if card and process.running(settings, role) != card]
+    agents = health.live_sessions(settings)
+    if json:
+        output.write_json({"ok": True, "stopped": stopped, "killed": killed, "agents_running": agents})
+        return
+    what = ", ".join(r for r in stopped if r != UP) or "supervisor"
+    output.write(f"Stopped: {what}." if stopped else "Nothing is running.")
+    output.write(_agents_go_on(agents))
+
+
+def status(*, json: bool) -> None:
+    """What runs, whether it is well, and who needs a person."""
+    told = health.overview(config.load(os.environ))
+    if json:
+        output.write_json(told)
+        return
+    now = datetime.now(UTC)
+    database, instances, tmux = told["database"], told["instances"], told["tmux"]
+    size = views.size_label(database["bytes"]) if database["exists"] else "not made yet"
+    problem = f" ({database['problem']})" if database["problem"] else ""
+    sessions = f"up, {tmux['sessions']} live" if tmux["up"] else "not running"
+    output.fields(
+        [
+            (COORDINATOR, _state_line(told[COORDINATOR], now)),
+            (DASHBOARD, _state_line(told[DASHBOARD], now)),
+            ("database", f"{database['path']} ({size}){problem}"),
+            ("tmux", f"{sessions}  {tmux['socket']}"),
+            ("instances", f"{instances['total']}{_counts(instances['by_status'])}"),
+            ("activity", _counts(instances["by_activity"]).strip(" ()")),
+        ]
+    )
+    if instances["needs_you"]:
+        output.heading(f"Needs you ({len(instances['needs_you'])})")
+        for one in instances["needs_you"]:
+            output.write(output.plain(f"  {one['id']}  {one['name'] or ''}  {one['reason']}"))
+    if told[COORDINATOR] is None:
+        output.write("\n`swarm up --detach` starts the coordinator and the dashboard.")
+
+
+def _detach(settings: Settings, environ: Mapping[str, str], *, json: bool) -> None:
+    holder = process.running(settings, UP)
+    if holder is not None:
+        raise _already_up(holder)
+    marks = health.log_sizes(settings)
+    ports = [f"--mcp-port={settings.integer('mcp_port')}", f"--ui-port={settings.integer('ui_port')}"]
+    argv = [sys.executable, "-P", "-m", "swarm_ui.cli", "up", *ports]
+    pid = proc.start_detached(argv, log=settings.logs / "up.log", env=dict(environ))
+    try:
+        _await_healthy(settings, pid, marks)
+    except BaseException:
+        _end_all(settings, pid)
+        raise
+    _tell_up(settings, json=json, foreground=False)
+
+
+def _await_healthy(settings: Settings, pid: int, marks: Mapping[str, int]) -> None:
+    """Both answer ok, and they are the ones of the supervisor `pid`."""
+    progress = output.Progress(sys.stderr)
+    deadline = time.monotonic() + _HEALTHY_WITHIN
+    waiting: list[str] = []
+    try:
+        while time.monotonic() < deadline:
+            before, waiting = waiting, [r for r in (COORDINATOR, DASHBOARD) if not _healthy(settings, r, pid)]
+            if not waiting:
+                return
+            if waiting != before:
+                progress.say(f"waiting for the {' and the '.join(waiting)}")
+            if _has_ended(pid):
+                holder = process.running(settings, UP)
+                raise _already_up(holder) if holder else health.why(settings, marks)
+            time.sleep(_POLL)
+    finally:
+        progress.close()
+    raise TimedOut(
+        f"the {' and the '.join(waiting)} did not get healthy within {_HEALTHY_WITHIN:g} s",
+        hint=f"the logs are in {settings.logs}",
+        details={"log": health.tails(settings, marks)},
+    )
+
+
+def _healthy(settings: Settings, role: str, supervisor: int) -> bool:
+    card = process.running(settings, role)
+    if card is None or card.supervisor != supervisor:
+        return False
+    body = health.ask(card)
+    return body is not None and bool(body["ok"])
+
+
+def _tell_up(settings: Settings, *, json: bool, foreground: bool) -> None:
+    told = {role: health.state(settings, role) for role in (COORDINATOR, DASHBOARD)}
+    if json:
+        output.write_json({"ok": True, **told}, indent=None if foreground else 2)
+    else:
+        output.fields((role, f"{s['url']}  (pid {s['pid']})") for role, s in told.items() if s)
+        output.write("Ctrl-C stops both; agents keep running." if foreground else "`swarm down` stops both.")
+    output.flush()
+
+
+def _end_orphans(settings: Settings) -> None:
+    """End what an earlier `up` left behind when it was killed; the caller holds the lock of `up`."""
+    for role in (COORDINATOR, DASHBOARD):
+        card = process.running(settings, role)
+        if card is not None and card.supervisor is not None and card.home == str(settings.home):
+            output.note(f"ending the {role} that an earlier `swarm up` left behind (pid {card.pid})")
+            _end(settings, card)
+
+
+def _end_all(settings: Settings, pid: int) -> None:
+    """After a failed start: nothing of this supervisor may go on."""
+    _end_process(pid, lambda: _has_ended(pid))
+    for role in (COORDINATOR, DASHBOARD):
+        card = process.running(settings, role)
+        if card is not None and card.supervisor == pid:
+            _end(settings, card)
+
+
+def _end(settings: Settings, card: Card) -> bool:
+    """Ask the holder of a role to end, then make it; False when it had to be killed."""
+    return _end_process(card.pid, lambda: process.running(settings, card.role) != card)
+
+
+def _end_process(pid: int, ended: Callable[[], bool]) -> bool:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGTERM)
+    if _wait(ended, _END_WITHIN):
+        return True
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if os.getpgid(pid) == pid:
+            proc.end_group(pid)
+        else:
+            os.kill(pid, signal.SIGKILL)
+    _wait(ended, 2.0)
+    return False
+
+
+def _wait(condition: Callable[[], bool], within: float) -> bool:
+    deadline = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL)
+    return True
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether our own child has ended; it is reaped by asking."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+def _already_up(holder: Card) -> SwarmError:
+    return Conflict(
+        f"swarm is already up: pid {holder.pid}, since {holder.started_at}",
+        code="ALREADY_UP",
+        hint="`swarm status` shows it",
+        details={"pid": holder.pid},
+    )
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ExternalFailure(
+            f"cannot create {path}: {error.strerror}", hint="set SWARM_HOME to a folder you can write"
+        ) from error
+
+
+def _state_line(state: dict[str, Any] | None, now: datetime) -> str:
+    if state is None:
+        return "not running"
+    well = "ok" if state["ok"] else f"not well: {state['problem']}"
+    return f"{well}  {state['url']}  pid {state['pid']}, up {views.age(state['started_at'], now)}"
+
+
+def _counts(counted: Mapping[str, int]) -> str:
+    parts = ", ".join(f"{number} {name}" for name, number in sorted(counted.items()))
+    return f" ({parts})" if parts else ""
+
+
+def _agents_go_on(count: int) -> str:
+    if count == 0:
+        return "No agent is running."
+    many = f"{count} agents keep" if count > 1 else "1 agent keeps"
+    return f"{many} running in tmux; `swarm up` takes them up again, `swarm stop --all` ends them."
+
+
+def _name(role: str) -> str:
+    return "the supervisor" if role == UP else f"the {role}"

@@ -1,0 +1,1 @@
+"""The dashboard: a process that shows what the database says, in a browser."""
