@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,9 +34,11 @@ class Setting:
             return str(raw)
         try:
             value = type(self.default)(raw)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise self._refused(raw, f"it must be of type {type(self.default).__name__}") from None
-        if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
+        if isinstance(raw, float) and raw != value:
+            raise self._refused(raw, "it must be a whole number")
+        if self.low is not None and self.high is not None and not self.low <= value <= self.high:
             raise self._refused(raw, f"it must be between {self.low:g} and {self.high:g}")
         return value
 
@@ -194,10 +197,16 @@ def write_value(path: Path, key: str, raw: str) -> str | int | float:
     """Set one key of `config.toml`, replacing the file in one step."""
     value = lookup(key).parse(raw)
     stored = read_file(path) | {key: value}
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = path.with_suffix(".new")
-    fresh.write_text("".join(f"{k} = {_toml(v)}\n" for k, v in sorted(stored.items())))
-    fresh.replace(path)
+    text = "".join(f"{k} = {_toml(v)}\n" for k, v in sorted(stored.items()))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd, fresh = tempfile.mkstemp(prefix=".config-", dir=path.parent)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(fresh).replace(path)
+    except OSError as error:
+        hint = "set SWARM_HOME to a folder you can write"
+        raise InvalidInput(f"cannot write {path}: {error.strerror}", code="INVALID_SETTING", hint=hint) from error
     return value
 
 

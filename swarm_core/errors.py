@@ -44,6 +44,7 @@ CODES: dict[str, str] = {
     "ALREADY_UP": "swarm is already up for this home.",
     "PORT_IN_USE": "The port is taken by another program.",
     "DENIED": "The caller may not do this.",
+    "INTERNAL_ERROR": "A bug in swarm; its traceback is in the log.",
     "EXTERNAL_FAILURE": "Something outside swarm failed.",
     "COMMAND_FAILED": "A program ended with a failure.",
     "TIMED_OUT": "A program or wait took too long and was ended.",

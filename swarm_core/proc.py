@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from swarm_core.errors import CommandFailed, ExternalFailure, TimedOut
+from swarm_core.errors import CommandFailed, ExternalFailure, InvalidInput, TimedOut
 
 DEFAULT_TIMEOUT = 60.0
 _TAIL = 2000
@@ -82,7 +82,7 @@ def start_pipes(argv: Sequence[str], *, env: Mapping[str, str] | None = None) ->
 def start_detached(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> int:
     """Start a program in a session of its own, output appended to `log`; it outlives this process."""
     with log.open("ab") as sink:
-        return _checked(
+        process = _checked(
             argv,
             lambda: subprocess.Popen(
                 list(argv),
@@ -92,7 +92,9 @@ def start_detached(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | N
                 env=env,
                 start_new_session=True,
             ),
-        ).pid
+        )
+    process.returncode = 0  # nobody waits for it; without this Python warns that it still runs
+    return process.pid
 
 
 def start_child(
@@ -152,6 +154,8 @@ def _checked(argv: Sequence[str], start: Callable[[], subprocess.Popen[bytes]]) 
         return start()
     except FileNotFoundError as error:
         raise ExternalFailure(f"cannot run {argv[0]}: {error.strerror}: {error.filename}") from error
+    except ValueError as error:  # a NUL character, or half a character
+        raise InvalidInput(f"cannot run {argv[0]!r}: an argument is no text a program can take") from error
     except OSError as error:
         code = "DISK_FULL" if error.errno == errno.ENOSPC else None
         raise ExternalFailure(f"cannot run {argv[0]}: {error.strerror}", code=code) from error

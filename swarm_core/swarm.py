@@ -141,7 +141,7 @@ class Swarm:
         """Start `count` new instances on the same task; checks everything before it leaves a trace."""
         spawn.check_text(prompt, name, issue)
         if not 1 <= count <= COUNT_MAX:
-            raise InvalidInput(f"--count is between 1 and {COUNT_MAX}")
+            raise InvalidInput(f"--count is between 1 and {COUNT_MAX}", hint="start more with a second command")
         chosen = self._agent(agent)
         facts = self._host.ensure_repo(repo, base)
         found = self._issue(facts["repo_path"], facts["remote_url"], issue, required=not prompt)
@@ -211,7 +211,7 @@ class Swarm:
         """Record a message for the instance; it is kept from now on, whatever happens to its agent."""
         instance = self.find(id_or_name)
         if not body.strip():
-            raise InvalidInput("a message needs text")
+            raise InvalidInput("a message needs text", hint="swarm msg INSTANCE TEXT, or - to read it from stdin")
         if len(body.encode(errors="surrogatepass")) > MESSAGE_MAX or "\0" in body:
             raise InvalidInput(f"a message has at most {MESSAGE_MAX >> 20} MB and no NUL character")
         if instance.cleaned:

@@ -197,7 +197,7 @@ def _failure(done: proc.Completed, cwd: str | Path) -> ExternalFailure:
     failed = proc.command_failed(done, code="GIT_COMMAND_FAILED")
     if Path(cwd).is_dir():
         room = os.statvfs(cwd)
-        if room.f_bavail * room.f_frsize < _NO_SPACE_LEFT:
+        if room.f_blocks and room.f_bavail * room.f_frsize < _NO_SPACE_LEFT:  # /proc has no blocks at all
             return ExternalFailure(
                 f"no space is left at {cwd}: {failed.message}",
                 code="DISK_FULL",

@@ -35,6 +35,8 @@ def inspect(path: str | Path) -> RepoInfo:
 
     A name or token inside the remote's web address is left out of the result.
     """
+    if not str(path):
+        raise InvalidInput("the path of a repository cannot be empty", hint="give its folder, for example .")
     common_dir, git_dir = _find(Path(path))
     settings = _settings(common_dir)
     root = _main_root(Path(path), common_dir, git_dir, settings)
@@ -76,6 +78,14 @@ def public_url(url: str) -> str:
 
 
 def _find(path: Path) -> tuple[Path, Path]:
+    try:
+        path.absolute()
+    except FileNotFoundError:
+        raise NotFound(
+            "the current folder is gone",
+            code="GIT_REPOSITORY_NOT_FOUND",
+            hint="change to the folder of a git repository",
+        ) from None
     if not path.is_dir():
         raise NotFound(
             f"{path} is not a folder",

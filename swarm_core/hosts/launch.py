@@ -15,6 +15,7 @@ from swarm_core.config import Settings
 from swarm_core.errors import ExternalFailure, TimedOut
 from swarm_core.hosts import launcher
 from swarm_core.hosts.base import SessionFacts, StartOrder
+from swarm_core.hosts.folders import check_own, make_private
 from swarm_core.hosts.look import session_facts
 from swarm_core.tmux.panes import Pane
 from swarm_core.tmux.sessions import Tmux
@@ -23,8 +24,10 @@ from swarm_core.tmux.sessions import Tmux
 def start(settings: Settings, tmux: Tmux, order: StartOrder, environ: Mapping[str, str]) -> SessionFacts:
     """Write the agent's files, start it, and return when its program runs; raises when it does not."""
     folder = settings.instance_dir(order["instance_id"])
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    settings.tmux_socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(folder)
+    if settings.tmux_socket.parent != settings.home:
+        make_private(settings.tmux_socket.parent)
+        check_own(settings.tmux_socket.parent)
     for name, text in order["files"].items():
         write_private(folder / name, text.encode(errors="surrogateescape"))
     environment = _environment(order, environ, folder)
@@ -44,7 +47,7 @@ def start(settings: Settings, tmux: Tmux, order: StartOrder, environ: Mapping[st
 
 def write_private(path: Path, data: bytes) -> None:
     """Replace a file in one step, readable by its owner alone."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.parent)
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

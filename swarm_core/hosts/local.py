@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from swarm_core import git, ids
 from swarm_core.agents import table
 from swarm_core.config import Settings
-from swarm_core.errors import Conflict, ExternalFailure, NotFound
+from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound
 from swarm_core.git import history
 from swarm_core.hosts import environment, look, warm
 from swarm_core.hosts.base import (
@@ -30,6 +30,7 @@ from swarm_core.hosts.base import (
     StartOrder,
     Watched,
 )
+from swarm_core.hosts.folders import make_private
 from swarm_core.tmux.conf import write_config
 
 if TYPE_CHECKING:
@@ -60,7 +61,10 @@ class LocalHost:
         }
 
     def ensure_repo(self, path: str, base: str | None) -> RepoFacts:
-        info = git.inspect(path)
+        if "\0" in path:
+            raise InvalidInput("a path cannot contain a NUL character", hint="give the folder of a git repository")
+        with _files():
+            info = git.inspect(path)
         known = git.Base(info.default_branch or "HEAD", info.head_commit)
         resolved = known if base is None else git.resolve_base(info.path, base)
         return {
@@ -73,7 +77,7 @@ class LocalHost:
 
     def ensure_worktree(self, place: Place, *, keep_open: int) -> None:
         with _files():
-            Path(place["worktree_path"]).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(Path(place["worktree_path"]).parent)
         if place["base_commit"] and warm.adopt(self._settings, place, keep_open=keep_open):
             return
         git.add_worktree(
@@ -123,6 +127,12 @@ class LocalHost:
         return git.restore(place["worktree_path"], ref=ref)
 
     def remove_worktree(self, place: Place) -> None:
+        here = os.path.realpath(place["worktree_path"])
+        if any(w.locked and w.path == here for w in git.list_worktrees(place["repo_path"])):
+            raise Conflict(
+                f"the worktree {here} was locked by a person",
+                hint=f"`git worktree unlock {here}` allows removing it",
+            )
         git.remove_worktree(place["repo_path"], place["worktree_path"], lock=self._repo_lock(place), force=True)
 
     def delete_branch(self, place: Place, *, base_branch: str) -> bool:
@@ -244,7 +254,7 @@ def _files() -> Iterator[None]:
     except OSError as error:
         code = "DISK_FULL" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
         raise ExternalFailure(
-            f"{error.strerror}: {error.filename}",
+            f"{error.strerror}: {str(error.filename)[:500]}",
             code=code,
             hint="free space, then run the command again" if code else None,
         ) from error

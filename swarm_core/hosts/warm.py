@@ -9,6 +9,7 @@ from swarm_core import git, ids, locks
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict
 from swarm_core.hosts.base import Place
+from swarm_core.hosts.folders import make_private
 
 _FOLDER = ".pool"
 
@@ -48,7 +49,7 @@ def fill(settings: Settings, repo_path: str, size: int) -> int:
             _discard(settings, repo_path, surplus)
         folder = _folder(settings, repo_path)
         missing = size - len(waiting) if info.head_commit else 0
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(folder)
         for _ in range(missing):
             # A name is never used twice: git may still know the earlier worktree by it after a kill.
             path = folder / secrets.token_hex(4)

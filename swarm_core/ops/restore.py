@@ -9,7 +9,6 @@ from swarm_core.ops.context import Context, place
 from swarm_core.ops.steps import Job, Operation, Step
 from swarm_core.store import actions, events, instances, preserved
 
-
 _UNDONE = "undone restore"  # what lay in a worktree that could not be restored: hooks write files, agents did not
 
 
@@ -40,7 +39,7 @@ def request(context: Context, instance: Instance, *, ref: str | None, actor: str
 def _choose(kept: list[Preserved], instance: Instance, ref: str | None) -> Preserved | None:
     if ref is None:
         from_agents = [one for one in kept if one.why != _UNDONE]
-        return (from_agents or kept or [None])[-1]
+        return from_agents[-1] if from_agents else next(reversed(kept), None)
     for one in kept:
         if ref in (one.ref, one.commit, str(one.id)):
             return one

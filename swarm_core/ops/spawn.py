@@ -53,9 +53,9 @@ def check_text(prompt: str, name: str | None, issue: int | None) -> None:
             hint='for example --name "login fix"',
         )
     if name is not None and name.startswith("-"):
-        raise InvalidInput("a name cannot start with a dash")
+        raise InvalidInput("a name cannot start with a dash", hint='for example --name "login fix"')
     if issue is not None and not 1 <= issue <= ISSUE_MAX:
-        raise InvalidInput(f"an issue number is between 1 and {ISSUE_MAX}")
+        raise InvalidInput(f"an issue number is between 1 and {ISSUE_MAX}", hint="for example --issue 123")
 
 
 def reserve(context: Context, wish: Wish, *, actor: str) -> Instance:

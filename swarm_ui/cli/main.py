@@ -1,0 +1,134 @@
+"""The `swarm` command: its commands, and the one place where failures become exit codes.
+
+Exit codes: 0 done, 1 an expected failure, 2 wrong usage, 3 a bug in swarm, 130 interrupted.
+With --json a failure is `{"ok": false, "error": {"code", "message", "hint"?, "details"?}}` on stdout.
+"""
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+
+from swarm_core.errors import InvalidInput, SwarmError
+from swarm_ui.cli import act, admin, light, look, output, run, start
+
+app = typer.Typer(
+    cls=light.Group,
+    rich_markup_mode=None,  # rich's help costs 100 ms of CPU
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+# typer does not name this class of click's, which it brings along since 0.26: the parent of all usage errors.
+_ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+@app.callback()
+def swarm(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=admin.print_version)
+    ] = False,
+) -> None:
+    """Run coding agents, each in a git worktree and a tmux session of its own.
+
+    \b
+    Example:
+      swarm work "fix the login test" --repo ~/shop
+      swarm ls
+    """
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(start.work, start.fork),
+    *(look.ls, look.show, look.attach, look.logs, look.events),
+    *(act.msg, act.stop, act.restart, act.restore, act.clean),
+    *(run.up, run.down, run.status, run.demo),
+    *(admin.doctor, admin.config, admin.version),
+)
+for _command in COMMANDS:
+    app.command(cls=light.Command)(_command)
+
+
+def main() -> None:
+    sys.exit(execute(sys.argv[1:]))
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    _never_fail_to_print(sys.stdout, sys.stderr)
+    json = "--json" in _before_dashes(arguments)
+    try:
+        command = typer.main.get_command(app)
+        code = command.main(args=list(arguments) or ["--help"], prog_name="swarm", standalone_mode=False)
+        output.flush()
+    except typer.Exit as ended:
+        return int(ended.exit_code)
+    except SwarmError as error:
+        return _fail(error, 1, json=json)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except _ClickException as error:
+        return _fail(_usage(error), 2, json=json)
+    except Exception:  # noqa: BLE001  a bug must end as exit code 3 with its traceback kept, not as a page of Python
+        return _fail(_bug(arguments), 3, json=json)
+    return code if isinstance(code, int) else 0
+
+
+def _before_dashes(arguments: Sequence[str]) -> Sequence[str]:
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def _never_fail_to_print(*streams: TextIO) -> None:
+    """A terminal that cannot show a character gets an escape instead of an error."""
+    for stream in streams:
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _fail(error: SwarmError, code: int, *, json: bool) -> int:
+    try:
+        if json:
+            output.write_json(output.error_body(error))
+            output.flush()
+        else:
+            output.show_error(error.code, error.message, error.hint)
+    except (typer.Exit, BrokenPipeError):
+        output.abandon(sys.stderr)
+    return code
+
+
+def _usage(error: Exception) -> SwarmError:
+    message = str(getattr(error, "format_message", error.__str__)())
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "swarm"
+    return InvalidInput(message, hint=f"`{path} --help` shows how it is used")
+
+
+def _bug(arguments: Sequence[str]) -> SwarmError:
+    """Keep the traceback where a maintainer finds it and say so in one line."""
+    error = sys.exc_info()[1]
+    summary = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    place = _log(f"swarm {' '.join(arguments)[:500]}\n{traceback.format_exc()}\n")
+    if place is None:
+        traceback.print_exc()
+    hint = f"this is a bug in swarm; the traceback is in {place}" if place else "this is a bug in swarm"
+    return SwarmError(f"unexpected {summary}", code="INTERNAL_ERROR", hint=hint)
+
+
+def _log(text: str) -> Path | None:
+    from swarm_core import config
+
+    with contextlib.suppress(SwarmError, OSError):
+        settings = config.load(os.environ)
+        if settings.home.is_dir():
+            settings.logs.mkdir(mode=0o700, exist_ok=True)
+            path = settings.logs / "cli.log"
+            with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+            return path
+    return None

@@ -1,0 +1,84 @@
+"""Commands that start agents: work and fork."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from swarm_ui.cli import output, parameters
+
+if TYPE_CHECKING:
+    from swarm_core.models import Instance
+
+
+def work(
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="PROMPT", help="The task; `-` reads stdin.", show_default=False)
+    ] = None,
+    issue: Annotated[int | None, typer.Option(metavar="N", help="Issue to work on.")] = None,
+    repo: Annotated[str, typer.Option(metavar="PATH", help="Repository.")] = ".",
+    base: Annotated[str | None, typer.Option(metavar="BRANCH", help="Where to start (default: HEAD).")] = None,
+    agent: parameters.Agent = None,
+    count: Annotated[int, typer.Option(metavar="N", help="Agents on the same task.")] = 1,
+    name: parameters.Name = None,
+    prompt_file: Annotated[str | None, typer.Option(metavar="FILE", help="Read the task; `-` is stdin.")] = None,
+    json: parameters.Json = False,
+) -> None:
+    """Start an agent on a task, in a new worktree on a new branch.
+
+    --json prints the instance (as `swarm show`, without prompt, last_screen and arrays); an array if
+    --count is above 1.
+
+    \b
+    Example:
+      swarm work "fix the login test" --repo ~/shop --base main
+      git diff | swarm work - --agent claude --count 2
+    """
+    text = parameters.long_text(prompt, prompt_file)
+    from swarm_ui import views
+    from swarm_ui.cli.session import opened
+
+    with opened() as swarm:
+        swarm.context.report("looking at the repository")
+        started = swarm.work(text, repo=repo, base=base, issue=issue, agent=agent, name=name, count=count)
+    if json:
+        bodies = [views.instance_json(i) for i in started]
+        output.write_json(bodies if count > 1 else bodies[0])
+        return
+    for instance in started:
+        output.write(_line(instance))
+    output.note(f"`swarm attach {started[0].id}` shows it, `swarm ls` lists all")
+
+
+def fork(
+    instance: parameters.One,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(metavar="PROMPT", help="Its task (default: the parent's).", show_default=False),
+    ] = None,
+    agent: parameters.Agent = None,
+    name: parameters.Name = None,
+    json: parameters.Json = False,
+) -> None:
+    """Start a second attempt from an instance's last commit.
+
+    --json prints the new instance, as `swarm work` does.
+
+    \b
+    Example:
+      swarm fork work-12-a1 "try it without the cache"
+    """
+    text = parameters.long_text(prompt)
+    from swarm_ui import views
+    from swarm_ui.cli.session import opened
+
+    with opened() as swarm:
+        swarm.context.report(f"forking {instance}")
+        made = swarm.fork(instance, text, agent=agent, name=name)
+    if json:
+        output.write_json(views.instance_json(made))
+    else:
+        output.write(_line(made))
+
+
+def _line(instance: "Instance") -> str:
+    return output.plain(f"{instance.id} {instance.status}: {instance.agent} in {instance.worktree_path}")

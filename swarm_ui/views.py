@@ -1,0 +1,138 @@
+"""Records as people see them: rows, labels and reasons, the same in every front end.
+
+Pure functions: the time is passed in and nothing is looked up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from swarm_core.models import Activity, Event, Instance, Status, as_json, parse_iso
+from swarm_core.ops.reconcile import WORKTREE_GONE
+
+_LONG = ("prompt", "last_screen")
+_WAITS_FOR_OTHERS = frozenset({Status.WAITING_REVIEW, Status.APPROVED, Status.PR_CREATED})
+_BOX = 12
+_AGES = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a list of instances."""
+
+    id: str
+    name: str
+    kind: str
+    status: str
+    activity: str
+    branch: str
+    changes: str
+    needs_you: str
+
+
+def row(instance: Instance, now: datetime) -> Row:
+    return Row(
+        id=instance.id,
+        name=instance.name or "",
+        kind=instance.kind,
+        status=instance.status,
+        activity=activity_label(instance, now),
+        branch=instance.branch,
+        changes=changes_label(instance),
+        needs_you=needs_you(instance),
+    )
+
+
+def needs_you(instance: Instance) -> str:
+    """Why a person should look at the instance; empty when nothing waits for one."""
+    if instance.cleaned:
+        return ""
+    if instance.reason == WORKTREE_GONE:
+        return WORKTREE_GONE
+    if instance.status == Status.FAILED:
+        return f"failed: {instance.reason}" if instance.reason else "failed"
+    if instance.ended:
+        return ""
+    if instance.activity == Activity.BLOCKED:
+        return f"blocked: {instance.activity_detail}" if instance.activity_detail else "blocked"
+    # A person who stops an agent leaves no reason behind; an agent that ends by itself does.
+    if instance.activity == Activity.EXITED and instance.status in _WAITS_FOR_OTHERS and instance.reason:
+        return f"{instance.status}, but {instance.reason}"
+    return ""
+
+
+def age(iso: str, now: datetime) -> str:
+    """How long ago in one unit; a time ahead of the clock counts as now."""
+    seconds = max(0, int((now - parse_iso(iso)).total_seconds()))
+    for size, unit in _AGES:
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return "0s"
+
+
+def activity_label(instance: Instance, now: datetime) -> str:
+    """What the agent was last seen doing, where that was seen, and since when."""
+    return f"{instance.activity} ({instance.activity_source}, {age(instance.activity_at, now)})"
+
+
+def changes_label(instance: Instance) -> str:
+    """Lines added and deleted; empty while nobody has counted."""
+    if instance.changes_at is None:
+        return ""
+    return f"+{instance.lines_added} -{instance.lines_deleted}"
+
+
+def size_label(size: int) -> str:
+    value, unit = float(size), "B"
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+
+
+def event_label(event: Event) -> str:
+    """What happened, in one line, without time and instance."""
+    parts = [event.name]
+    if event.status_to:
+        parts.append(f"{event.status_from} -> {event.status_to}" if event.status_from else event.status_to)
+    parts += [f"{k}={_short(v)}" for k, v in event.metadata.items() if v not in (None, "", {}, [])]
+    if event.error_code:
+        parts.append(f"[{event.error_code}] {event.error_message or ''}".rstrip())
+    return " ".join(parts)
+
+
+def instance_json(instance: Instance, *, full: bool = False) -> dict[str, Any]:
+    """The stable JSON shape: every field and `needs_you`; the long texts only when `full`."""
+    body = as_json(instance)
+    if not full:
+        for name in _LONG:
+            del body[name]
+    return body | {"needs_you": needs_you(instance)}
+
+
+def new_lines(before: list[str], now: list[str]) -> list[str]:
+    """The lines of a screen that were not in the one before, which may have scrolled.
+
+    Its lowest lines may have been drawn again, as an input box is; then they and what is above them are new.
+    """
+    best = 0
+    for dropped in range(min(len(before), _BOX)):
+        kept = before[: len(before) - dropped]
+        best = max(best, _overlap(kept, now))
+    return now[best:]
+
+
+def _overlap(before: list[str], now: list[str]) -> int:
+    """How many of the first lines of `now` are the last lines of `before`."""
+    for start, line in enumerate(before):
+        if now[:1] == [line] and now[: len(before) - start] == before[start:]:
+            return len(before) - start
+    return 0
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
