@@ -169,7 +169,7 @@ def run(main: Callable[[], None]) -> int:
     except SwarmError as error:
         log.error(error.message, extra={"error": error.as_json()})
         return 1
-    except Exception:
+    except Exception:  # the process ends with exit code 3 and its traceback is kept in the log
         log.exception("this is a bug")
         return 3
     return 0

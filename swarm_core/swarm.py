@@ -285,13 +285,19 @@ class Swarm:
     def _issue(self, repo_path: str, remote: str | None, number: int | None, *, required: bool) -> Issue | None:
         if number is None:
             return None
+        forge = self._forge(repo_path, remote)
         try:
-            return self._forge(repo_path, remote).get_issue(number)
-        except ExternalFailure as error:
+            found = forge.get_issue(number)
+            if found is None and forge.slug is not None:
+                raise NotFound(
+                    f"{forge.slug} has no issue #{number}", code="ISSUE_NOT_FOUND", hint="give a PROMPT too"
+                )
+        except (ExternalFailure, NotFound) as error:
             if required:
                 raise
             self.context.report(f"going on without the text of issue #{number}: {error.message}")
             return None
+        return found
 
     def _forge(self, repo_path: str, remote: str | None) -> Forge:
         parsed = parse_remote(remote) if remote else None

@@ -49,7 +49,7 @@ class Watch:
         def body() -> None:
             try:
                 self._supervisor.run()
-            except BaseException as error:
+            except BaseException as error:  # a thread's failure must end the process, not vanish with the thread
                 log.exception("the supervise loop broke")
                 self._failure = error
                 on_failure()

@@ -9,6 +9,8 @@ import itertools
 import os
 import platform
 import shutil
+import signal
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +33,14 @@ from swarm_core.hosts.base import (
     Watched,
 )
 from swarm_core.hosts.folders import make_private
+from swarm_core.tmux import processes
 from swarm_core.tmux.conf import write_config
 
 if TYPE_CHECKING:
     from swarm_core.tmux.sessions import Tmux
+
+
+_NO_LEADER = -1
 
 
 class LocalHost:
@@ -180,6 +186,8 @@ class LocalHost:
     def stop(self, instance_id: str, *, grace: float) -> tuple[SessionFacts | None, str]:
         mark = f"SWARM_INSTANCE_DIR={self._settings.instance_dir(instance_id)}"
         ended = self._tmux.end_processes(instance_id, grace, mark=mark)
+        if ended.pane is None:
+            _end_survivors(mark, grace)
         return (look.session_facts(ended.pane) if ended.pane else None), ended.screen
 
     def screen(self, instance_id: str, *, lines: int | None = None) -> str:
@@ -240,6 +248,18 @@ class LocalHost:
 
     def _repo_lock(self, place: Place) -> Path:
         return repo_lock(self._settings, place["repo_path"])
+
+
+def _end_survivors(mark: str, grace: float) -> None:
+    """End what outlived its session, as a program does that ignores the hang-up of a killed tmux server."""
+    marks = [[f"{mark}\0".encode()]]
+    deadline = time.monotonic() + grace
+    survivors = processes.members(_NO_LEADER, marks=marks)
+    processes.send(survivors, signal.SIGTERM)
+    while survivors and time.monotonic() < deadline:
+        time.sleep(0.05)
+        survivors = processes.members(_NO_LEADER, marks=marks)
+    processes.send(survivors, signal.SIGKILL)
 
 
 def repo_lock(settings: Settings, repo_path: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 # pathlib costs more than the system calls it makes, and every look does this for every instance
 # ruff: noqa: PTH112, PTH116, PTH123
 import os
+import secrets
 import time
 
 from swarm_core.agents import table
@@ -12,7 +13,7 @@ from swarm_core.agents.base import Agent, Reading
 from swarm_core.config import Settings
 from swarm_core.hosts.base import InstanceFacts, ReadingFacts, SessionFacts, Watched
 from swarm_core.models import Activity, Source, iso, parse_iso
-from swarm_core.tmux.control import Control
+from swarm_core.tmux import command
 from swarm_core.tmux.panes import Pane, list_panes, nudge
 from swarm_core.tmux.watch import DeathWatch
 
@@ -21,15 +22,14 @@ _DETAIL_MAX = 500
 
 
 class Look:
-    """One look is one question to tmux, however many instances there are.
+    """One look is one question to tmux, however many instances there are, and one more for changed screens.
 
-    The first look asks with a process of its own; the second opens a control-mode connection for the rest.
+    Each is a process: a control-mode client that attaches while a session is made or ended crashes tmux (3.3a and
+    its successors), and every agent with it.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._control: Control | None = None
-        self._looks = 0
         self._names: dict[tuple[str, int], tuple[str, ...]] = {}
         self._files: dict[str, tuple[int, Reading | None]] = {}
         self._screens: dict[str, tuple[tuple[int, int], Reading | None]] = {}
@@ -54,9 +54,9 @@ class Look:
         return ended
 
     def screen(self, instance_id: str) -> str:
-        """The visible screen, through the connection that is open anyway; empty when there is no session."""
+        """The visible screen; empty when there is no session."""
         panes = [p.pane_id for p in self.panes() if p.instance == instance_id]
-        return "".join(self._connection().capture_many(panes).values()) if panes else ""
+        return "".join(self._capture(panes).values()) if panes else ""
 
     def sessions(self) -> list[SessionFacts]:
         return [session_facts(p) for p in self.panes()]
@@ -83,19 +83,19 @@ class Look:
 
     def close(self) -> None:
         self._deaths.close()
-        if self._control is not None:
-            self._control.close()
-            self._control = None
 
     def _all_panes(self) -> list[Pane]:
-        self._looks += 1
-        socket = self._settings.tmux_socket
-        return list_panes(socket) if self._looks == 1 else self._connection().list_panes()
+        return list_panes(self._settings.tmux_socket)
 
-    def _connection(self) -> Control:
-        if self._control is None:
-            self._control = Control(self._settings.tmux_socket, self._settings.tmux_config)
-        return self._control
+    def _capture(self, pane_ids: list[str]) -> dict[str, str]:
+        """The visible text of panes; those that come after one that has just gone are left to the next look."""
+        mark = f"swarm-{secrets.token_hex(8)}"
+        words: list[str] = []
+        for pane_id in pane_ids:
+            words += ["capture-pane", "-p", "-t", pane_id, ";", "display-message", "-p", "-t", pane_id, mark, ";"]
+        done = command.run(self._settings.tmux_socket, words[:-1], check=False)
+        screens = done.text.split(f"{mark}\n")[:-1]
+        return {pane_id: screen.rstrip() for pane_id, screen in zip(pane_ids, screens, strict=False)}
 
     def _read_files(self, one: Watched, pane: Pane) -> ReadingFacts | None:
         agent = table.get(one["agent"])
@@ -130,13 +130,16 @@ class Look:
         """A screen is read again only when something was written since; tmux knows when, to the second."""
         known = {p.pane_id: s for _, p in asked if (s := self._screens.get(p.pane_id)) and s[0] == _written(p)}
         new = [pane.pane_id for _, pane in asked if pane.pane_id not in known]
-        screens = self._connection().capture_many(new) if new else {}
+        screens = self._capture(new) if new else {}
         for one, pane in asked:
-            if pane.pane_id not in known:
-                reading = table.get(one["agent"]).read_screen(screens.get(pane.pane_id, ""))
+            if pane.pane_id in screens:
+                reading = table.get(one["agent"]).read_screen(screens[pane.pane_id])
                 known[pane.pane_id] = (_written(pane), reading)
-            facts[one["instance_id"]]["reading"] = _seen(known[pane.pane_id][1])
-        self._screens = {p.pane_id: known[p.pane_id] for _, p in asked if p.activity_at < began}
+            if pane.pane_id in known:
+                facts[one["instance_id"]]["reading"] = _seen(known[pane.pane_id][1])
+        self._screens = {
+            p.pane_id: known[p.pane_id] for _, p in asked if p.activity_at < began and p.pane_id in known
+        }
 
 
 def _written(pane: Pane) -> tuple[int, int]:

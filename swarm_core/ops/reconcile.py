@@ -130,6 +130,7 @@ def _mend_unwanted(context: Context, instance: Instance, facts: InstanceFacts) -
 
 def _mend_lost(context: Context, instance: Instance, facts: InstanceFacts) -> Finding:
     why = "its tmux session is gone"
+    context.host(instance).stop(instance.id, grace=context.settings.number("stop_grace"))
     _record_end(context, instance, Status.FAILED, why, detail="session lost")
     return Finding(instance.id, why, True, f"`swarm restart {instance.id}` resumes the conversation")
 

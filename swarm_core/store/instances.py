@@ -71,9 +71,10 @@ def find(db: Database, instance_id: str) -> Instance | None:
 
 
 def named(db: Database, name: str) -> list[Instance]:
-    """Instances that carry the name and are not cleaned, newest first."""
-    rows = db.rows(f"{_SELECT} WHERE name = ? AND cleaned_at IS NULL ORDER BY created_at DESC", (name,))
-    return [_instance(r) for r in rows]
+    """Instances that carry the name, newest first; cleaned ones only when there is no other."""
+    rows = db.rows(f"{_SELECT} WHERE name = ? ORDER BY created_at DESC", (name,))
+    found = [_instance(r) for r in rows]
+    return [i for i in found if not i.cleaned] or found
 
 
 def listed(db: Database, *, include_cleaned: bool = False, repo_path: str | None = None) -> list[Instance]:

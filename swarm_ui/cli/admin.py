@@ -17,6 +17,9 @@ _STATES = {"ok": "green", "warn": "yellow", "fail": "red", "fixed": "green"}
 
 def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended without losing anything.")] = False,
+    repo: Annotated[
+        str | None, typer.Option(metavar="PATH", help="With --fix: where a moved repository is now.")
+    ] = None,
     json: parameters.Json = False,
 ) -> None:
     """Check programs, home, database and instances.
@@ -31,7 +34,9 @@ def doctor(
     """
     from swarm_core.models import as_json
 
-    checks = _examine(fix)
+    if repo is not None and not fix:
+        raise typer.BadParameter("only together with --fix", param_hint="--repo")
+    checks = _examine(fix, repo)
     well = all(c.state != "fail" for c in checks)
     if json:
         output.write_json({"ok": well, "checks": [as_json(c) for c in checks]})
@@ -45,7 +50,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _examine(fix: bool) -> "list[Check]":
+def _examine(fix: bool, repo: str | None) -> "list[Check]":
     """A home that cannot even be opened is a finding too."""
     from swarm_core.ops.doctor import Check
     from swarm_ui.cli.session import opened
@@ -53,7 +58,7 @@ def _examine(fix: bool) -> "list[Check]":
     try:
         with opened() as swarm:
             swarm.context.report("checking")
-            return swarm.doctor(fix=fix)
+            return swarm.doctor(fix=fix, repo=repo)
     except SwarmError as error:
         return [Check("home", "fail", f"{error.message} [{error.code}]", error.hint or "")]
 

@@ -1,0 +1,91 @@
+# Everything a person, CI or a coding agent runs in this repository. `make` alone lists the targets.
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+# The newest Python that will do; choose another with `make setup PYTHON=python3.12`.
+FIND_PYTHON = for p in python3.14 python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
+ifndef PYTHON
+PYTHON := $(shell $(FIND_PYTHON))
+endif
+# Tests mostly wait for git and tmux, so at least two run side by side; more than the cores disturbs those that
+# measure time.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$n -gt 2 ] && echo $$n || echo 2)
+ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.PHONY: help setup system check test demo bench docs clean
+
+help:
+	@echo "make setup   create .venv and install what is missing"
+	@echo "make check   formatting, lint, types, layers, generated docs"
+	@echo "make test    the whole test suite (ARGS=... goes to pytest)"
+	@echo "make demo    three scripted agents at work; needs no key, account or configuration"
+	@echo "make bench   the benchmarks"
+	@echo "make docs    write docs/reference again from the code"
+	@echo "make clean   remove .venv and caches"
+
+setup: system $(INSTALLED)
+	@echo "ready: . $(BIN)/activate"
+
+# System packages are installed only when one is missing, and only by root; anybody else is told the command.
+system:
+	@missing=; \
+	command -v git >/dev/null || missing="$$missing git"; \
+	command -v tmux >/dev/null || missing="$$missing tmux"; \
+	if [ -z "$(PYTHON)" ]; then missing="$$missing python3 python3-venv"; \
+	elif [ ! -x $(BIN)/python ] && ! $(PYTHON) -c 'import ensurepip' 2>/dev/null && ! $(PYTHON) -m virtualenv --version >/dev/null 2>&1; then \
+		missing="$$missing $$(basename $(PYTHON))-venv"; \
+	fi; \
+	[ -n "$$missing" ] || exit 0; \
+	if [ "$$(uname)" = Darwin ]; then \
+		echo "missing:$$missing; install with: brew install$$(echo "$$missing" | sed 's/ python3[^ ]*-venv//')" >&2; exit 1; \
+	elif ! command -v apt-get >/dev/null; then \
+		echo "missing:$$missing; install them with your system's package manager" >&2; exit 1; \
+	elif [ "$$(id -u)" != 0 ]; then \
+		echo "missing:$$missing; install with: sudo apt-get install -y --no-install-recommends$$missing" >&2; exit 1; \
+	fi; \
+	echo "installing$$missing"; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing
+
+# Python is looked for again, in case `system` has only now installed it.
+$(INSTALLED): pyproject.toml | system
+	@python="$(PYTHON)"; [ -n "$$python" ] || python=$$($(FIND_PYTHON)); \
+	if [ -z "$$python" ]; then echo "Python 3.11 or newer is needed: make setup PYTHON=..." >&2; exit 1; fi; \
+	set -e; \
+	$(BIN)/python -c '' 2>/dev/null || rm -rf $(VENV); \
+	if [ ! -d $(VENV) ]; then \
+		echo "creating $(VENV) with $$($$python --version)"; \
+		$$python -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); $$python -m virtualenv -q $(VENV); }; \
+	fi; \
+	echo "installing the project and its tools"; \
+	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'; \
+	$(BIN)/python -m pip install -q --editable . --group dev; \
+	touch $@
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m docs.generate --check
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+demo: $(INSTALLED)
+	$(BIN)/swarm demo $(ARGS)
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(INSTALLED)
+	$(BIN)/python -m docs.generate
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Measured promises: `python -m benchmarks` compares each with its limit."""

@@ -1,0 +1,101 @@
+"""What holds for every file: small modules with a stated purpose, no blind except, nothing of one machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+
+import pytest
+
+from docs import source
+
+LONGEST_MODULE = 700
+_PYTHON = ("swarm_core", "swarm_mcp", "swarm_ui", "docs", "benchmarks", "tests")
+# The boundaries: where a failure of any kind becomes a log line, an exit code or an answer.
+_MAY_CATCH_ALL = frozenset(
+    {
+        "swarm_core/ops/supervise.py",
+        "swarm_core/process.py",
+        "swarm_mcp/watch.py",
+        "swarm_ui/cli/main.py",
+    }
+)
+# Put together here, or this file would name them itself.
+_HOSTS = ["pypi" + ".org", "python" + "hosted", "registry." + "npmjs", "deb." + "debian", "archive." + "ubuntu"]
+_AUTHORS = ["co-authored" + "-by", "signed-off" + "-by", "__author" + "__", "@" + "author"]
+_MACHINE_PATH = re.compile(r"(?<![\w.}>~\-])/(?:root|work|home/[a-z]|Users/[A-Za-z])(?:/|\b(?!-))")
+
+
+def _name(path):
+    return str(path.relative_to(source.ROOT))
+
+
+def _repository_files():
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=source.ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    paths = [source.ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    return [path for path in paths if path.is_file() and b"\0" not in path.read_bytes()[:8000]]
+
+
+MODULES = source.modules(*_PYTHON)
+
+
+def test_no_module_is_too_long():
+    lengths = {_name(path): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name: length for name, length in lengths.items() if length > LONGEST_MODULE} == {}
+
+
+def test_every_module_says_what_it_is_for():
+    stated = [path for path in MODULES if not path.name.startswith("test_")]
+    assert [_name(path) for path in stated if not ast.get_docstring(source.tree(path))] == []
+
+
+def test_nothing_catches_everything_except_the_boundaries():
+    found = {}
+    for path in source.modules():
+        lines = path.read_text().splitlines()
+        for node in ast.walk(source.tree(path)):
+            if isinstance(node, ast.ExceptHandler) and _catches_all(node):
+                found.setdefault(_name(path), []).append(lines[node.lineno - 1])
+    assert found.keys() - _MAY_CATCH_ALL == set()
+    assert [line for lines in found.values() for line in lines if not _says_why(line)] == []
+
+
+def _says_why(line):
+    return re.sub(r"noqa(: [A-Z0-9, ]+)?", "", line.partition("#")[2]).strip(" #-") != ""
+
+
+def _catches_all(handler):
+    """A BaseException that is raised again is tidying up and catches nothing."""
+    if handler.type is None:
+        return True
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {kind.id for kind in kinds if isinstance(kind, ast.Name)}
+    raises_again = any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+    return "Exception" in names or ("BaseException" in names and not raises_again)
+
+
+def test_no_file_names_a_place_of_one_machine():
+    found = {}
+    for path in _repository_files():
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
+            if _MACHINE_PATH.search(line):
+                found[f"{_name(path)}:{number}"] = line.strip()
+    assert found == {}
+
+
+def test_no_file_names_a_package_registry_or_an_author():
+    found = {}
+    for path in _repository_files():
+        text = path.read_text(errors="replace").lower()
+        named = [word for word in [*_HOSTS, *_AUTHORS] if word in text]
+        if named:
+            found[_name(path)] = named
+    assert found == {}
