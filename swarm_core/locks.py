@@ -16,14 +16,15 @@ _POLL = 0.01
 
 
 @contextlib.contextmanager
-def hold(path: Path, *, timeout: float = 60.0, holder: str = "") -> Iterator[int]:
+def hold(path: Path, *, timeout: float = 60.0, holder: str = "", shared: bool = False) -> Iterator[int]:
     """Hold the lock on `path` and yield its descriptor; pass it to `proc.run(keep_open=...)` to extend it.
 
-    A timeout of 0 tries once. Raises Conflict (INSTANCE_BUSY) with what the present holder wrote about itself.
+    A timeout of 0 tries once; a `shared` lock is held by many at once, or by one that is not shared. Raises
+    Conflict (INSTANCE_BUSY) with what the present holder wrote about itself.
     """
     fd = _open(path)
     try:
-        _take(fd, path, timeout)
+        _take(fd, path, timeout, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         if holder:
             os.ftruncate(fd, 0)
             os.pwrite(fd, holder.encode(), 0)
@@ -59,11 +60,11 @@ def _open(path: Path) -> int:
         ) from error
 
 
-def _take(fd: int, path: Path, timeout: float) -> None:
+def _take(fd: int, path: Path, timeout: float, mode: int) -> None:
     deadline = time.monotonic() + timeout
     while True:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, mode | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 held_by = os.pread(fd, 4096, 0).decode(errors="replace")

@@ -12,9 +12,10 @@ import shutil
 import socket as sockets
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from swarm_core import proc
+from swarm_core import locks, proc
 from swarm_core.errors import ExternalFailure, InvalidInput
 
 TIMEOUT = 10.0
@@ -33,6 +34,14 @@ def prefix(socket: Path, config: Path = NO_CONFIG) -> list[str]:
             hint="use a shorter SWARM_HOME",
         )
     return [program, "-u", "-S", str(socket), "-f", str(config)]
+
+
+def gate(socket: Path, *, connecting: bool = False) -> AbstractContextManager[int]:
+    """Keeps control-mode clients from coming or going while sessions are made or ended.
+
+    That crashes the server (seen on 3.3a within seconds, reported for 3.5a), and every session with it.
+    """
+    return locks.hold(socket.with_name(f"{socket.name}.gate"), shared=not connecting)
 
 
 def run(

@@ -190,7 +190,11 @@ class _Wire:
     """The process `tmux -C attach` and its two pipes."""
 
     def __init__(self, socket: Path, config: Path, flags: Sequence[str], *, timeout: float) -> None:
-        argv = [*command.prefix(socket, config), "-C", "attach-session", *flags]
+        self._socket = socket
+        with command.gate(socket, connecting=True):
+            self._open([*command.prefix(socket, config), "-C", "attach-session", *flags], timeout)
+
+    def _open(self, argv: Sequence[str], timeout: float) -> None:
         self._process = proc.start_pipes(argv, env=command.environment())
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -203,7 +207,7 @@ class _Wire:
         try:
             self._await_attached(timeout)
         except (_Closed, TimedOut):
-            self.close()
+            self._end()
             raise
 
     def fileno(self) -> int:
@@ -242,6 +246,10 @@ class _Wire:
         return early or self._step(b"", deadline)[1]
 
     def close(self) -> None:
+        with command.gate(self._socket, connecting=True):
+            self._end()
+
+    def _end(self) -> None:
         proc.end_group(self._process.pid)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):

@@ -34,7 +34,6 @@ _FIELDS = (
     "@swarm_pane",
     "@swarm_instance",
     "session_name",
-    "pane_current_command",
 )
 FORMAT = "|".join(f"#{{{field}}}" for field in _FIELDS)
 
@@ -55,7 +54,6 @@ class Pane:
     exit_code: int | None
     exit_signal: int | None
     epoch: int | None
-    command: str
     width: int
     height: int
     history_size: int
@@ -110,7 +108,6 @@ def parse(line: str) -> Pane:
         exit_code=exit_code,
         exit_signal=exit_signal,
         epoch=_number(fact["@swarm_epoch"]) if ours else None,
-        command=fact["pane_current_command"],
         width=_number(fact["pane_width"]) or 0,
         height=_number(fact["pane_height"]) or 0,
         history_size=_number(fact["history_size"]) or 0,

@@ -82,7 +82,8 @@ class Tmux:
         words = _new_session_words(name, argv, epoch, width, height)
         answer: tmux_cmd | None = None
         for _ in range(2):  # a server that was just ending answers with a failure
-            answer = self._server.ask(words, env=start_environment, cwd=cwd, check=False)
+            with command.gate(self.socket):
+                answer = self._server.ask(words, env=start_environment, cwd=cwd, check=False)
             if answer.returncode == 0:
                 return panes.parse(answer.stdout[0])
             if self.has_session(name):
@@ -104,7 +105,8 @@ class Tmux:
         """Remove the session; one that is gone is fine. Its processes get a hang-up and nothing more."""
         pane = self.find(name)
         target = pane.pane_id if pane is not None else f"={name}"
-        done = command.run(self.socket, ["kill-session", "-t", target], check=False)
+        with command.gate(self.socket):
+            done = command.run(self.socket, ["kill-session", "-t", target], check=False)
         if done.returncode != 0 and self.has_session(name):
             raise proc.command_failed(done, code="TMUX_COMMAND_FAILED")
 

@@ -275,14 +275,15 @@ def test_sixteen_processes_open_a_fresh_database_at_once(tmp_path: Path) -> None
         "from pathlib import Path\nfrom swarm_core.store import events\n"
         "from swarm_core.store.database import open_database\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
-        "db = open_database(Path(sys.argv[1]))\n"
-        "with db.write(): events.add(db, 'coordinator:started', actor=sys.argv[2])\n"
-        "db.close()"
+        "for path in sys.argv[2:]:\n"
+        "    db = open_database(Path(path))\n"
+        "    with db.write(): events.add(db, 'coordinator:started', actor=sys.argv[1])\n"
+        "    db.close()"
     )
-    path = tmp_path / "home" / "swarm.db"
+    paths = [tmp_path / str(n) / "swarm.db" for n in range(12)]
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", program, str(path), str(n)],
+            [sys.executable, "-c", program, str(n), *map(str, paths)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -298,10 +299,11 @@ def test_sixteen_processes_open_a_fresh_database_at_once(tmp_path: Path) -> None
         process.stdin.flush()
     failures = [said[1].decode() for p in started if (said := p.communicate(timeout=60)) and p.returncode]
     assert failures == []
-    db = open_database(path)
-    assert {r[0] for r in db.rows("SELECT actor FROM mcp_events")} == {str(n) for n in range(16)}
-    assert db.check() == []
-    db.close()
+    for path in paths:
+        db = open_database(path)
+        assert {r[0] for r in db.rows("SELECT actor FROM mcp_events")} == {str(n) for n in range(16)}
+        assert db.check() == []
+        db.close()
 
 
 def test_a_failed_transaction_leaves_nothing_and_a_nested_one_belongs_to_the_outer(tmp_path: Path) -> None:

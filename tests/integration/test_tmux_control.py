@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def clients(server: Server) -> list[str]:
 def test_it_lists_what_a_process_lists(server: Server, control: Control) -> None:
     server.start("a", "sleep", "60", epoch=2)
     server.start("b", "sleep", "60", epoch=3)
-    wait_until(lambda: {p.command for p in control.list_panes()} == {"sleep"})
+    assert [p.session for p in control.list_panes()] == ["a", "b"]
     assert control.list_panes() == panes.list_panes(server.socket)
 
 
@@ -214,3 +215,24 @@ def test_output_of_a_session_that_is_not_there_is_closed(server: Server) -> None
 
 def test_decoding_leaves_everything_but_octal_escapes() -> None:
     assert decode_output(rb"a\033[0m\134\012" + b"\xff\xc3\xbc") == b"a\x1b[0m\\\n\xff\xc3\xbc"
+
+
+def test_the_server_survives_connections_that_come_and_go_while_sessions_do(server: Server) -> None:
+    server.start("keeper", "sleep", "60")
+    [keeper] = panes.list_panes(server.socket)
+
+    def come_and_go() -> None:
+        for _ in range(60):
+            with Control(server.socket, server.config) as connection:
+                assert connection.command("display-message", "-p", "hello") == ["hello"]
+
+    def make_and_end(name: str) -> None:
+        for _ in range(40):
+            server.start(name, "sleep", "60")
+            server.tmux.kill_session(name)
+
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        runs = [pool.submit(come_and_go), pool.submit(make_and_end, "a"), pool.submit(make_and_end, "b")]
+    for run in runs:
+        run.result()
+    assert panes.list_panes(server.socket)[0].server_pid == keeper.server_pid
