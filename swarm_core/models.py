@@ -99,6 +99,8 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
     _S.TERMINATED: frozenset({_S.STARTING}),
 }
 
+WORKTREE_GONE = "the worktree is gone"
+
 ENDED = frozenset({_S.FAILED, _S.TERMINATED, _S.PR_MERGED, _S.PR_CLOSED})
 
 EVENTS: dict[str, str] = {
@@ -115,6 +117,8 @@ EVENTS: dict[str, str] = {
     "action:done": "All steps of the operation are done.",
     "action:undone": "The operation failed and its steps were undone; error_code says why.",
     "message:accepted": "A message for an instance was recorded.",
+    "host:lost": "A host did not answer; nothing is known of its instances until it is back.",
+    "host:back": "A host that was lost answers again.",
     "coordinator:started": "The coordinator took the database and adopted the live instances.",
     "coordinator:stopped": "The coordinator ended in good order.",
 }
@@ -122,7 +126,10 @@ EVENTS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One agent with its worktree, branch and session."""
+    """One agent with its worktree, branch and session.
+
+    `reason` says why the status is what it is; `problem` is what a person has to look at, whatever the status.
+    """
 
     id: str
     kind: str
@@ -158,6 +165,7 @@ class Instance:
     exit_signal: int | None = None
     last_screen: str = ""
     reason: str = ""
+    problem: str = ""
     files_changed: int = 0
     lines_added: int = 0
     lines_deleted: int = 0

@@ -16,6 +16,7 @@ from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound,
 from swarm_core.forge import Forge, Issue, LocalForge, parse_remote
 from swarm_core.hosts.base import Host, Leftovers
 from swarm_core.hosts.local import LocalHost
+from swarm_core.hosts.pool import HostPool
 from swarm_core.models import Event, Instance, Kind, Message, Preserved, Relationship, Wanted
 from swarm_core.ops import clean, doctor, operations, prompts, reconcile, restart, restore, spawn, stop, supervise
 from swarm_core.ops.context import Context, Report, place
@@ -62,11 +63,10 @@ class Swarm:
         make_folder(settings.home)
         db = open_database(settings.database_path, busy_timeout=settings.number("busy_timeout"), clock=clock)
         host = LocalHost(settings, environ)
-        return cls(Context(db, settings, {host.name: host}, report, checkpoint), environ)
+        return cls(Context(db, settings, HostPool([host]), report, checkpoint), environ)
 
     def close(self) -> None:
-        for host in self.context.hosts.values():
-            host.close()
+        self.context.hosts.close()
         self.context.db.close()
 
     def __enter__(self) -> Swarm:
@@ -243,12 +243,12 @@ class Swarm:
 
     @property
     def _host(self) -> Host:
-        return self.context.hosts["local"]
+        return self.context.hosts.choose()
 
     def _start(self, reserved: list[Instance]) -> list[Instance]:
         """Carry out the reserved spawns; a failure does not stop the others."""
         with ThreadPoolExecutor(max_workers=_PARALLEL_STARTS) as pool:
-            runs = [pool.submit(self._carry_out, i.id) for i in reserved]
+            runs = [pool.submit(self._spawn, i.id) for i in reserved]
         failed = [(i, e) for i, r in zip(reserved, runs, strict=True) if (e := r.exception()) is not None]
         if not failed:
             return [r.result() for r in runs]
@@ -258,9 +258,15 @@ class Swarm:
             first.details["started"] = [i.id for i in reserved if i.id not in first.details["failed"]]
         raise first
 
-    def _carry_out(self, instance_id: str) -> Instance:
+    def _spawn(self, instance_id: str) -> Instance:
+        """Carry out a reserved spawn; the coordinator may have been quicker, also to fail."""
         with self.context.lock(instance_id) as lock:
-            return operations.carry_out(self.context, instance_id, lock=lock)
+            instance = operations.carry_out(self.context, instance_id, lock=lock)
+        if instance.cleaned:
+            raise ExternalFailure(
+                f"{instance_id} could not be started: {instance.reason}", code="AGENT_START_FAILED"
+            )
+        return instance
 
     def _request(self, id_or_name: str, request: Callable[[Instance], None]) -> Instance:
         """Finish what is open, record the new intent, carry it out; all alone with the instance."""

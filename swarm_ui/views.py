@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any
 
 from swarm_core.models import Activity, Event, Instance, Status, as_json, parse_iso
-from swarm_core.ops.reconcile import WORKTREE_GONE
 
 _LONG = ("prompt", "last_screen")
 _WAITS_FOR_OTHERS = frozenset({Status.WAITING_REVIEW, Status.APPROVED, Status.PR_CREATED})
@@ -49,8 +48,8 @@ def needs_you(instance: Instance) -> str:
     """Why a person should look at the instance; empty when nothing waits for one."""
     if instance.cleaned:
         return ""
-    if instance.reason == WORKTREE_GONE:
-        return WORKTREE_GONE
+    if instance.problem:
+        return instance.problem
     if instance.status == Status.FAILED:
         return f"failed: {instance.reason}" if instance.reason else "failed"
     if instance.ended:

@@ -172,6 +172,7 @@ def _remote_url(settings: dict[str, str]) -> str | None:
 
 def _unknown_base(repo: str | Path, name: str) -> NotFound:
     known = branches(repo)
+    name = name[:200]
     close = difflib.get_close_matches(name, known, n=3) or sorted(known)[:3]
     return NotFound(
         f"there is no branch, tag or commit {name}",

@@ -84,7 +84,8 @@ def attach_worktree(
 ) -> None:
     """Make a worktree at `path` for a branch that exists; twice is safe.
 
-    A registration of this very path whose folder was deleted by hand is renewed.
+    A registration of this very path whose folder was deleted by hand is renewed. No hook runs: what it would write
+    may stand in the way of the files that are restored next.
     """
     check_branch_name(branch)
     with locks.hold(lock) as fd:
@@ -93,7 +94,7 @@ def attach_worktree(
             raise NotFound(f"there is no branch {branch}", code="GIT_BRANCH_NOT_FOUND")
         wanted = _Wanted(Path(repo), real(path), branch, tip)
         entry = _register(wanted, new_branch=False, keep_open=(fd, *keep_open))
-    _fill(wanted, entry, keep_open=keep_open, finished=False)
+    _fill(wanted, entry, keep_open=keep_open, finished=False, hook=False)
 
 
 def add_pooled(repo: str | Path, path: str | Path, *, commit: str, lock: Path) -> None:
@@ -260,7 +261,9 @@ def _branch_waits(wanted: _Wanted, common_dir: Path) -> bool:
     return tip is not None
 
 
-def _fill(wanted: _Wanted, entry: admin.Admin, *, keep_open: Sequence[int], finished: bool) -> None:
+def _fill(
+    wanted: _Wanted, entry: admin.Admin, *, keep_open: Sequence[int], finished: bool, hook: bool = True
+) -> None:
     if entry.is_adopting and wanted.branch and wanted.commit:
         switch_adopted(entry, wanted.branch, wanted.commit, resumed=True, keep_open=keep_open)
     if finished or entry.is_ready:
@@ -280,7 +283,8 @@ def _fill(wanted: _Wanted, entry: admin.Admin, *, keep_open: Sequence[int], fini
             keep_open=keep_open,
             timeout=LONG_TIMEOUT,
         )
-        run_post_checkout(wanted.path, None, wanted.commit)
+        if hook:
+            run_post_checkout(wanted.path, None, wanted.commit)
     entry.mark_ready()
 
 

@@ -47,7 +47,7 @@ def _done(job: Job) -> None:
 
 
 def _undone(job: Job, why: str) -> None:
-    instances.set_fields(job.context.db, job.instance.id, wanted=Wanted.STOPPED, reason=f"clean failed: {why}")
+    instances.set_fields(job.context.db, job.instance.id, wanted=Wanted.STOPPED, problem=f"clean failed: {why}")
 
 
 CLEAN = Operation(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from swarm_core import locks
 from swarm_core.config import Settings
 from swarm_core.hosts.base import Host, Place
+from swarm_core.hosts.pool import HostPool
 from swarm_core.models import Instance
 from swarm_core.store.database import Database
 
@@ -25,12 +26,12 @@ class Context:
 
     db: Database
     settings: Settings
-    hosts: dict[str, Host]
+    hosts: HostPool
     report: Report = _silent
     checkpoint: Report = field(default=_silent)
 
     def host(self, instance: Instance) -> Host:
-        return self.hosts[instance.host]
+        return self.hosts.get(instance.host)
 
     @contextlib.contextmanager
     def lock(self, instance_id: str, *, timeout: float | None = None) -> Iterator[int]:

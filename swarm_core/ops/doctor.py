@@ -42,7 +42,8 @@ def examine(context: Context, *, fix: bool) -> list[Check]:
 
 def _programs(context: Context, fix: bool) -> Iterator[Check]:
     yield Check("python", "ok", ".".join(map(str, sys.version_info[:3])))
-    for name, host in context.hosts.items():
+    for host in context.hosts:
+        name = host.name
         info = host.info()
         yield Check("git", "ok", f"{info['git']} on {name}")
         yield Check("tmux", "ok", f"{info['tmux']} on {name}")
@@ -96,7 +97,7 @@ def _interrupted(context: Context, fix: bool) -> Iterator[Check]:
 def _sessions(context: Context, fix: bool) -> Iterator[Check]:
     unknown = strangers(context)
     for name in unknown:
-        argv = " ".join(next(iter(context.hosts.values())).attach_argv(name, read_only=False))
+        argv = " ".join(context.hosts.choose().attach_argv(name, read_only=False))
         yield Check("sessions", "warn", f"session {name} belongs to no recorded instance", f"look at it: {argv}")
     if not unknown:
         yield Check("sessions", "ok", "every session belongs to an instance")
@@ -138,7 +139,7 @@ def _instance(context: Context, instance: Instance, fix: bool) -> Iterator[Check
 
 def adopt_repository(context: Context, new_path: str) -> list[Check]:
     """A repository was moved: mend its worktrees' links and the records, if its worktrees or refs prove it."""
-    host = next(iter(context.hosts.values()))
+    host = context.hosts.choose()
     repo_path = host.ensure_repo(new_path, None)["repo_path"]
     known = set(host.registered_worktrees(repo_path))
     moved = [

@@ -6,16 +6,15 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from swarm_core.errors import Conflict, SwarmError
-from swarm_core.hosts.base import InstanceFacts, SessionFacts, Watched
-from swarm_core.models import Activity, Instance, Source, Status, Wanted
+from swarm_core.errors import Conflict, HostLost, SwarmError
+from swarm_core.hosts.base import Host, InstanceFacts, SessionFacts, Watched
+from swarm_core.models import WORKTREE_GONE, Activity, Instance, Source, Status, Wanted
 from swarm_core.ops import operations, session
 from swarm_core.ops.context import Context
-from swarm_core.store import actions, events, instances, tokens
+from swarm_core.store import actions, events, hosts, instances, tokens
 
 _ENDS_WITH_ITS_AGENT = frozenset({Status.STARTING, Status.RUNNING, Status.CHANGES_REQUESTED})
 _END_KNOWN_WITHIN = 0.5
-WORKTREE_GONE = "the worktree is gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +31,36 @@ def reconcile(context: Context, *, only: set[str] | None = None) -> list[Finding
     """Look at all instances at once and mend one by one, each under its lock; those in other hands are left."""
     findings = _finish_open(context, only)
     current = [i for i in instances.listed(context.db) if only is None or i.id in only]
-    for host_name, host in context.hosts.items():
-        mine = [i for i in current if i.host == host_name]
-        facts = host.snapshot([_watched(i) for i in mine])
-        for instance in mine:
-            if _decide(instance, facts[instance.id]) is None:
-                _observe(context, instance, facts[instance.id])
-            else:
-                findings += _mend(context, instance.id)
+    for host in context.hosts:
+        mine = [i for i in current if i.host == host.name]
+        try:
+            findings += _reconcile_host(context, host, mine)
+        except HostLost as error:
+            with context.db.write():
+                hosts.lost(context.db, host.name, error.message)
+    return findings
+
+
+def _reconcile_host(context: Context, host: Host, mine: list[Instance]) -> list[Finding]:
+    """One look at a host. If it is lost nothing is known, so nothing is recorded of its instances."""
+    findings: list[Finding] = []
+    facts = host.snapshot([_watched(i) for i in mine])
+    if hosts.state(context.db, host.name) == "lost":
+        with context.db.write():
+            hosts.seen(context.db, host.name)
+    for instance in mine:
+        if _decide(instance, facts[instance.id]) is None:
+            _observe(context, instance, facts[instance.id])
+        else:
+            findings += _mend(context, instance.id)
     return findings
 
 
 def strangers(context: Context) -> list[str]:
     """Sessions on our tmux server that no row knows; reported, never ended."""
     known = {i.id for i in instances.listed(context.db, include_cleaned=True)}
-    lost = [s["instance_id"] for h in context.hosts.values() for s in h.sessions()]
-    foreign = [name for h in context.hosts.values() for name in h.foreign_sessions()]
+    lost = [s["instance_id"] for h in context.hosts for s in h.sessions()]
+    foreign = [name for h in context.hosts for name in h.foreign_sessions()]
     return [name for name in lost if name not in known] + foreign
 
 
@@ -96,7 +109,7 @@ def _decide(instance: Instance, facts: InstanceFacts) -> str | None:
         if found["epoch"] != instance.epoch:
             return "unwanted"
     gone = not facts["worktree"]
-    if gone != (instance.reason == WORKTREE_GONE) and (gone or instance.ended):
+    if gone != (instance.problem == WORKTREE_GONE):
         return "worktree"
     return None
 
@@ -160,7 +173,7 @@ def _mend_worktree(context: Context, instance: Instance, facts: InstanceFacts) -
     gone = not facts["worktree"]
     what = WORKTREE_GONE if gone else "the worktree is back"
     with context.db.write():
-        instances.set_fields(context.db, instance.id, reason=WORKTREE_GONE if gone else "")
+        instances.set_fields(context.db, instance.id, problem=WORKTREE_GONE if gone else "")
     _tell(context, instance, what, mended=not gone)
     hint = f"`swarm stop {instance.id}`, then `swarm restore {instance.id}`, makes it again from its branch"
     return Finding(instance.id, what, not gone, hint if gone else "")

@@ -74,7 +74,7 @@ def _done(job: Job) -> None:
 
 
 def _undone(job: Job, why: str) -> None:
-    instances.set_fields(job.context.db, job.instance.id, reason=f"restore failed: {why}")
+    instances.set_fields(job.context.db, job.instance.id, problem=f"restore failed: {why}")
 
 
 RESTORE = Operation(

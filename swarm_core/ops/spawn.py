@@ -61,7 +61,7 @@ def check_text(prompt: str, name: str | None, issue: int | None) -> None:
 def reserve(context: Context, wish: Wish, *, actor: str) -> Instance:
     """Allocate the id and record row, intent and event in one transaction; nothing else has happened yet."""
     agent = table.get(wish.agent)
-    db, host = context.db, next(iter(context.hosts.values()))
+    db, host = context.db, context.hosts.choose()
     with db.write():
         hosts.seen(db, host.name)
         number = instances.next_number(db, wish.kind, wish.issue_number, wish.repo["branches"])

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from swarm_core.errors import SwarmError
+from swarm_core.errors import HostLost, SwarmError
 from swarm_core.hosts.base import Host
-from swarm_core.models import Action, ActionState, Instance
+from swarm_core.models import WORKTREE_GONE, Action, ActionState, Instance
 from swarm_core.ops.context import Context
 from swarm_core.store import actions, instances
 
@@ -64,6 +64,8 @@ def run(operation: Operation, job: Job) -> Instance:
             continue
         try:
             job = _do(operation, step, job)
+        except HostLost:
+            raise  # nothing is known of the step, so nothing is undone; it is taken up when the host is back
         except SwarmError as error:
             _fail(operation, job, error)
             raise
@@ -110,6 +112,8 @@ def _undo(operation: Operation, job: Job) -> Instance:
 def _close(operation: Operation, job: Job) -> Instance:
     with job.context.db.write():
         operation.done(job)
+        if job.instance.problem != WORKTREE_GONE or operation.kind in ("clean", "restore"):
+            instances.set_fields(job.context.db, job.instance.id, problem="")
         actions.finish(job.context.db, job.action, ActionState.DONE)
         return instances.get(job.context.db, job.instance.id)
 

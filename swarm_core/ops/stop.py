@@ -31,7 +31,7 @@ def _done(job: Job) -> None:
 
 
 def _undone(job: Job, why: str) -> None:
-    instances.set_fields(job.context.db, job.instance.id, reason=f"stop failed: {why}")
+    instances.set_fields(job.context.db, job.instance.id, problem=f"stop failed: {why}")
 
 
 STOP = Operation(

@@ -73,7 +73,7 @@ class Supervisor:
         deadline = time.monotonic() + TICK
         version = self._context.db.data_version()
         while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
-            if any(host.wait(min(left, _ASK_EVERY)) for host in self._context.hosts.values()):
+            if any(host.wait(min(left, _ASK_EVERY)) for host in self._context.hosts):
                 return
             if self._context.db.data_version() != version:
                 return
@@ -94,7 +94,7 @@ class Supervisor:
             return
         self._pool_due = time.monotonic() + _POOL_EVERY
         for repo_path, host in {(i.repo_path, i.host) for i in instances.listed(self._context.db)}:
-            self._context.hosts[host].fill_pool(repo_path, size)
+            self._context.hosts.get(host).fill_pool(repo_path, size)
 
 
 def may_have_changed(instance: Instance) -> bool:

@@ -39,7 +39,6 @@ _CORE = (
     """CREATE TABLE hosts (
         name TEXT PRIMARY KEY,
         state TEXT NOT NULL CHECK (state IN ('up', 'lost')),
-        info TEXT NOT NULL DEFAULT '{}',
         seen_at TEXT NOT NULL
     )""",
     """CREATE TABLE instances (
@@ -78,6 +77,7 @@ _CORE = (
         exit_signal INTEGER,
         last_screen TEXT NOT NULL DEFAULT '',
         reason TEXT NOT NULL DEFAULT '',
+        problem TEXT NOT NULL DEFAULT '',
         files_changed INTEGER NOT NULL DEFAULT 0,
         lines_added INTEGER NOT NULL DEFAULT 0,
         lines_deleted INTEGER NOT NULL DEFAULT 0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -336,6 +337,8 @@ def test_a_home_with_an_odd_or_long_path_works(short_tmp: Path, repo: Path) -> N
                 swarm.clean(instance.id)
         finally:
             world.kill_tmux()
+            if (elsewhere := world.settings.tmux_socket.parent) != world.home:
+                shutil.rmtree(elsewhere)
 
 
 def assert_agreement_of_one(world: World, swarm: Swarm, instance_id: str) -> None:

