@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from swarm_core.models import Event, Instance, iso
-from swarm_core.models import WORKTREE_GONE
+from swarm_core.models import WORKTREE_GONE, Event, Instance, iso
 from swarm_ui import views
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
