@@ -21,6 +21,7 @@ LONG_TIMEOUT = 1800.0
 
 _CHUNK = 500
 _NO_SPACE_LEFT = 64 * 1024
+_NO_FILES_LEFT = 16
 # A hook that starts swarm must not point us at its own repository.
 _LOCAL_VARIABLES = frozenset(
     {
@@ -197,7 +198,10 @@ def _failure(done: proc.Completed, cwd: str | Path) -> ExternalFailure:
     failed = proc.command_failed(done, code="GIT_COMMAND_FAILED")
     if Path(cwd).is_dir():
         room = os.statvfs(cwd)
-        if room.f_blocks and room.f_bavail * room.f_frsize < _NO_SPACE_LEFT:  # /proc has no blocks at all
+        # /proc and the like have no blocks at all; some file systems have no limit of files
+        no_bytes = room.f_blocks and room.f_bavail * room.f_frsize < _NO_SPACE_LEFT
+        no_files = room.f_files and room.f_favail < _NO_FILES_LEFT
+        if no_bytes or no_files:
             return ExternalFailure(
                 f"no space is left at {cwd}: {failed.message}",
                 code="DISK_FULL",

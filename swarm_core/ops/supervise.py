@@ -1,4 +1,4 @@
-"""Supervise: notice deaths at once, look at everybody every second, finish what was interrupted."""
+"""Supervise: notice deaths at once, look at everybody every other second, finish what was interrupted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from swarm_core.ops.context import Context, place
 from swarm_core.ops.reconcile import Finding, reconcile
 from swarm_core.store import events, instances
 
-TICK = 1.0
+TICK = 2.0
 _PAUSE_PER_COST = 100.0  # counting changed lines may take one percent of a core
 _POOL_EVERY = 30.0
 _ASK_EVERY = 0.25
