@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from swarm_core import ids
 from swarm_core.errors import InvalidInput
 
 _SOCKET_MAX = 96  # sun_path holds 108 bytes on Linux and 104 on macOS, tmux needs a few
@@ -129,7 +130,12 @@ class Settings:
     @property
     def coordinator_lock(self) -> Path:
         """One coordinator per database, whatever home it was started with."""
-        return Path(os.path.realpath(self.database_path)).with_suffix(".lock")
+        path = Path(os.path.realpath(self.database_path))
+        return path.with_name("swarm.lock" if path.name == "swarm.db" else f"{path.name}.lock")
+
+    def repo_lock(self, repo_path: str) -> Path:
+        """Held around git's bookkeeping in one repository."""
+        return self.locks / f"repo-{ids.repo_folder(repo_path)}.lock"
 
     def instance_dir(self, instance_id: str) -> Path:
         return self.home / "instances" / instance_id

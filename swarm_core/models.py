@@ -254,6 +254,7 @@ class Preserved:
     bytes: int
     why: str
     created_at: str
+    restored_at: str | None = None
 
 
 def as_json(record: Any) -> dict[str, Any]:

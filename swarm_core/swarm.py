@@ -111,18 +111,20 @@ class Swarm:
 
     def screen(self, instance: Instance, *, lines: int | None = None) -> str:
         """What the session shows, or the last screen that was kept of it."""
-        if any(s["instance_id"] == instance.id for s in self._host.sessions()):
-            return self._host.screen(instance.id, lines=lines)
+        host = self.context.host(instance)
+        if any(s["instance_id"] == instance.id for s in host.sessions()):
+            return host.screen(instance.id, lines=lines)
         return instance.last_screen
 
     def attach_argv(self, instance: Instance, *, read_only: bool = False) -> list[str]:
-        if not any(s["instance_id"] == instance.id for s in self._host.sessions()):
+        host = self.context.host(instance)
+        if not any(s["instance_id"] == instance.id for s in host.sessions()):
             raise NotFound(
                 f"{instance.id} has no session",
                 code="TMUX_SESSION_NOT_FOUND",
                 hint=f"`swarm restart {instance.id}` starts it; `swarm logs {instance.id}` shows its last screen",
             )
-        return self._host.attach_argv(instance.id, read_only=read_only)
+        return host.attach_argv(instance.id, read_only=read_only)
 
     # Doing
 
@@ -145,11 +147,13 @@ class Swarm:
         chosen = self._agent(agent)
         facts = self._host.ensure_repo(repo, base)
         found = self._issue(facts["repo_path"], facts["remote_url"], issue, required=not prompt)
+        text = prompts.work(prompt, issue_number=issue, issue=found)
+        spawn.check_text(text, name, issue)
         wish = spawn.Wish(
             kind=Kind.WORK if prompt or issue else Kind.ADHOC,
             repo=facts,
             agent=chosen,
-            prompt=prompts.work(prompt, issue_number=issue, issue=found),
+            prompt=text,
             issue_number=issue,
             issue_title=found.title if found else None,
             name=name,
@@ -168,7 +172,9 @@ class Swarm:
         """A second attempt from another instance's last commit; its uncommitted files are not taken along."""
         parent = self.find(parent_id)
         spawn.check_text(prompt, name, None)
-        facts = self._host.ensure_repo(parent.repo_path, parent.branch if parent.head_commit else None)
+        facts = self._host.ensure_repo(parent.repo_path, None)
+        if parent.branch in facts["branches"]:
+            facts = self._host.ensure_repo(parent.repo_path, parent.branch)
         wish = spawn.Wish(
             kind=Kind.FORK,
             repo=facts,
@@ -232,6 +238,9 @@ class Swarm:
         stale = [i for i in self.instances() if supervise.may_have_changed(i)]
         for instance in sorted(stale, key=lambda i: i.changes_at or "")[:limit]:
             supervise.refresh_changes(self.context, instance)
+
+    def drain_pools(self) -> int:
+        return sum(host.drain_pools() for host in self.context.hosts)
 
     def fill_pool(self, repo: str) -> int:
         facts = self._host.ensure_repo(repo, None)

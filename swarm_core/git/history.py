@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from swarm_core.git.command import _git, check_branch_name, check_commit_id, text
-from swarm_core.git.refs import branches, git_dirs
+from swarm_core.git.command import _git, check_branch_name, check_commit_id, nul_list, text
+from swarm_core.git.merge import delete_branch
+from swarm_core.git.refs import branches, git_dirs, ref_commit
 
 
 def own_commits(repo: str | Path, branch: str, base_commit: str | None) -> int:
@@ -15,6 +16,23 @@ def own_commits(repo: str | Path, branch: str, base_commit: str | None) -> int:
         return 0
     since = [f"^{base_commit}"] if base_commit else []
     return int(text(repo, "rev-list", "--count", f"refs/heads/{branch}", *since))
+
+
+def tip(repo: str | Path, branch: str) -> str | None:
+    check_branch_name(branch)
+    return ref_commit(repo, f"refs/heads/{branch}")
+
+
+def delete_if_elsewhere(repo: str | Path, branch: str) -> bool:
+    """Delete the branch if another branch, remote branch or tag has all its commits; True when it is gone."""
+    commit = tip(repo, branch)
+    if commit is None:
+        return True
+    holders = ("refs/heads", "refs/remotes", "refs/tags")
+    found = nul_list(_git(repo, "for-each-ref", "--format=%(refname)%00", "--contains", commit, *holders))
+    if not {name.strip() for name in found} - {f"refs/heads/{branch}", ""}:
+        return False
+    return delete_branch(repo, branch, only_if_at=commit)
 
 
 def lost_branch(path: str | Path, branch: str) -> str | None:

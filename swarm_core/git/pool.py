@@ -58,6 +58,12 @@ def adopt_pooled(
         raise _unusable(pooled, error.message) from error
 
 
+def is_ready(path: Path) -> bool:
+    """Whether the pooled worktree was checked out to the end."""
+    folder = admin.linked_folder(path)
+    return folder is not None and admin.Admin(folder, path).is_ready
+
+
 def _check_usable(entry: admin.Admin | None, path: Path, branch: str) -> None:
     if entry is None or not entry.is_ready:
         raise _unusable(path, "it was never checked out to the end")

@@ -74,7 +74,7 @@ def resolve_base(repo: str | Path, name: str | None) -> Base:
 
 def public_url(url: str) -> str:
     """A remote's address without the name or token that a web address may carry."""
-    return re.sub(r"^(https?://)[^/@]*@", r"\1", url)
+    return re.sub(r"^(https?://)[^/]*@", r"\1", url)
 
 
 def _find(path: Path) -> tuple[Path, Path]:

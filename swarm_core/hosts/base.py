@@ -132,8 +132,16 @@ class Host(Protocol):
         """Delete the worktree and its registration; the caller has published what is worth keeping."""
         ...
 
-    def delete_branch(self, place: Place, *, base_branch: str) -> bool:
-        """Delete the branch if every commit on it is in its base too; True when it is gone."""
+    def is_taken(self, instance_id: str, worktree_path: str) -> bool:
+        """Whether something of this name is here already, as left by an earlier database."""
+        ...
+
+    def branch_tip(self, place: Place) -> str | None:
+        """The commit the instance's branch is at; None when it does not exist or has none."""
+        ...
+
+    def delete_branch(self, place: Place) -> bool:
+        """Delete the branch if every commit on it is on another branch or a tag too; True when it is gone."""
         ...
 
     def lost_branch(self, place: Place) -> str | None:
@@ -183,6 +191,10 @@ class Host(Protocol):
     def leftovers(self, place: Place) -> Leftovers: ...
 
     def remove_files(self, instance_id: str) -> None: ...
+
+    def drain_pools(self) -> int:
+        """Take away every warm worktree; returns how many there were."""
+        ...
 
     def fill_pool(self, repo_path: str, size: int) -> int:
         """Keep `size` warm worktrees of a repository ready; returns how many there are."""

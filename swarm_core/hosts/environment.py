@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from swarm_core.config import ENVIRONMENT, SETTINGS
+
 _NOT_FOR_AGENTS = frozenset(
-    {"GITHUB_TOKEN", "GH_TOKEN", "GITHUB_API_URL", "TMUX", "TMUX_PANE", "TMUX_TMPDIR"}
+    {"GH_TOKEN", "TMUX", "TMUX_PANE", "TMUX_TMPDIR"}
     | {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"}
+    | ENVIRONMENT.keys()
+    | {setting.env for setting in SETTINGS.values() if setting.env}
 )
 
 
@@ -15,5 +19,5 @@ def for_agents(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environ.items()
-        if name not in _NOT_FOR_AGENTS and not name.startswith(("SWARM_", "MCP_"))
+        if name not in _NOT_FOR_AGENTS and not name.startswith("SWARM_")
     }

@@ -1,11 +1,28 @@
-"""Folders that nobody else can look into."""
+"""Folders that nobody else can look into, and what the file system's failures mean."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from swarm_core.errors import ExternalFailure
+
+
+@contextlib.contextmanager
+def file_errors() -> Iterator[None]:
+    """The file system's failures as ours."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise ExternalFailure(
+            f"{error.strerror}: {str(error.filename)[:500]}",
+            code="DISK_FULL" if full else None,
+            hint="free space, then run the command again" if full else None,
+        ) from error
 
 
 def make_private(path: Path) -> None:

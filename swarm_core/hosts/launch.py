@@ -30,7 +30,7 @@ def start(settings: Settings, tmux: Tmux, order: StartOrder, environ: Mapping[st
         check_own(settings.tmux_socket.parent)
     for name, text in order["files"].items():
         write_private(folder / name, text.encode(errors="surrogateescape"))
-    environment = _environment(order, environ, folder)
+    environment = _environment(settings, order, environ, folder)
     order_path, ready_path = folder / "order", folder / "ready"
     write_private(order_path, launcher.pack(order["cwd"], _argv(order), environment))
     with _ready_pipe(ready_path) as ready:
@@ -62,9 +62,15 @@ def _argv(order: StartOrder) -> list[str]:
     return order["argv"]
 
 
-def _environment(order: StartOrder, environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+def _environment(
+    settings: Settings, order: StartOrder, environ: Mapping[str, str], folder: Path
+) -> dict[str, str]:
     inherited = {k: v for k, v in environ.items() if k not in order["unset"]}
+    # A tmux that the agent starts gets a server of its own: the person's would be ended with the agent.
+    tmux = settings.tmux_socket.parent / "agents" / order["instance_id"]
+    make_private(tmux)
     own = {
+        "TMUX_TMPDIR": str(tmux),
         "SWARM_INSTANCE": order["instance_id"],
         "SWARM_EPOCH": str(order["epoch"]),
         "SWARM_INSTANCE_DIR": str(folder),

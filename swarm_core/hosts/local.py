@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import itertools
 import os
@@ -11,14 +10,14 @@ import platform
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swarm_core import git, ids
+from swarm_core import git
 from swarm_core.agents import table
 from swarm_core.config import Settings
-from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound
+from swarm_core.errors import Conflict, InvalidInput, NotFound
 from swarm_core.git import history
 from swarm_core.hosts import environment, look, warm
 from swarm_core.hosts.base import (
@@ -32,7 +31,7 @@ from swarm_core.hosts.base import (
     StartOrder,
     Watched,
 )
-from swarm_core.hosts.folders import make_private
+from swarm_core.hosts.folders import check_own, file_errors, make_private
 from swarm_core.tmux import processes
 from swarm_core.tmux.conf import write_config
 
@@ -49,6 +48,9 @@ class LocalHost:
     def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
         self._settings = settings
         self._environ = environment.for_agents(environ)
+        outside = settings.tmux_socket.parent
+        if outside != settings.home and outside.exists():
+            check_own(outside)
         self._look = look.Look(settings)
 
     @functools.cached_property
@@ -69,7 +71,7 @@ class LocalHost:
     def ensure_repo(self, path: str, base: str | None) -> RepoFacts:
         if "\0" in path:
             raise InvalidInput("a path cannot contain a NUL character", hint="give the folder of a git repository")
-        with _files():
+        with file_errors():
             info = git.inspect(path)
         known = git.Base(info.default_branch or "HEAD", info.head_commit)
         resolved = known if base is None else git.resolve_base(info.path, base)
@@ -81,8 +83,9 @@ class LocalHost:
             "branches": sorted(git.branches(info.path)),
         }
 
+    @file_errors()
     def ensure_worktree(self, place: Place, *, keep_open: int) -> None:
-        with _files():
+        with file_errors():
             make_private(Path(place["worktree_path"]).parent)
         if place["base_commit"] and warm.adopt(self._settings, place, keep_open=keep_open):
             return
@@ -91,12 +94,13 @@ class LocalHost:
             place["worktree_path"],
             branch=place["branch"],
             base_commit=place["base_commit"],
-            lock=self._repo_lock(place),
+            lock=self._settings.repo_lock(place["repo_path"]),
             keep_open=(keep_open,),
         )
 
+    @file_errors()
     def attach_worktree(self, place: Place, *, head_commit: str | None, keep_open: int) -> None:
-        lock = self._repo_lock(place)
+        lock = self._settings.repo_lock(place["repo_path"])
         if place["branch"] in git.branches(place["repo_path"], place["branch"]):
             git.attach_worktree(
                 place["repo_path"],
@@ -115,9 +119,12 @@ class LocalHost:
             keep_open=(keep_open,),
         )
 
+    @file_errors()
     def publish(self, place: Place, ref: str) -> PreservedFacts | None:
         if not Path(place["worktree_path"]).is_dir():
             return None
+        if not self._has_repo(place):
+            self._refuse_orphan(place)
         if (commit := self.lost_branch(place)) is not None:
             self.revive_branch(place, commit)
         free = self._free_ref(place, ref)
@@ -129,27 +136,36 @@ class LocalHost:
     def preserved_refs(self, repo_path: str, instance_id: str) -> dict[str, str]:
         return dict(git.preserved_refs(repo_path, instance_id))
 
+    @file_errors()
     def restore_work(self, place: Place, ref: str) -> list[str]:
         return git.restore(place["worktree_path"], ref=ref)
 
+    @file_errors()
     def remove_worktree(self, place: Place) -> None:
         here = os.path.realpath(place["worktree_path"])
+        if not self._has_repo(place):
+            self._refuse_orphan(place)
+            return
         if any(w.locked and w.path == here for w in git.list_worktrees(place["repo_path"])):
             raise Conflict(
                 f"the worktree {here} was locked by a person",
                 hint=f"`git worktree unlock {here}` allows removing it",
             )
-        git.remove_worktree(place["repo_path"], place["worktree_path"], lock=self._repo_lock(place), force=True)
+        lock = self._settings.repo_lock(place["repo_path"])
+        git.remove_worktree(place["repo_path"], place["worktree_path"], lock=lock, force=True)
 
-    def delete_branch(self, place: Place, *, base_branch: str) -> bool:
-        repo, branch = place["repo_path"], place["branch"]
-        if branch not in git.branches(repo, branch):
-            return True
-        try:
-            return git.delete_branch(repo, branch, only_if_at=place["base_commit"], merged_into=base_branch)
-        except NotFound:  # the base is gone or has no commit, so nothing is in it
+    def is_taken(self, instance_id: str, worktree_path: str) -> bool:
+        return os.path.lexists(worktree_path) or self._settings.instance_dir(instance_id).exists()
+
+    def branch_tip(self, place: Place) -> str | None:
+        return history.tip(place["repo_path"], place["branch"]) if self._has_repo(place) else None
+
+    def delete_branch(self, place: Place) -> bool:
+        if not self._has_repo(place):
             return False
+        return history.delete_if_elsewhere(place["repo_path"], place["branch"])
 
+    @file_errors()
     def lost_branch(self, place: Place) -> str | None:
         return history.lost_branch(place["worktree_path"], place["branch"])
 
@@ -162,6 +178,7 @@ class LocalHost:
     def repair_worktrees(self, repo_path: str, worktree_paths: list[str]) -> None:
         git.repair_worktrees(repo_path, worktree_paths)
 
+    @file_errors()
     def start(self, order: StartOrder) -> SessionFacts:
         current = self._session(order["instance_id"])
         if current is not None:
@@ -174,15 +191,23 @@ class LocalHost:
             if current["epoch"] == order["epoch"]:
                 return current
             self._tmux.kill_session(order["instance_id"])
-        with _files():
-            from swarm_core.hosts import launch  # noqa: PLC0415 - imports libtmux, see _tmux
+        from swarm_core.hosts import launch  # noqa: PLC0415 - imports libtmux, see _tmux
 
-            write_config(self._settings.tmux_config, history_limit=self._settings.integer("history_limit"))
+        write_config(self._settings.tmux_config, history_limit=self._settings.integer("history_limit"))
+        try:
+            return launch.start(self._settings, self._tmux, order, self._environ)
+        except Conflict:
+            # A tmux client that outlived its killed starter may have been quicker, or a person has kept the name.
+            late = self._session(order["instance_id"])
+            if late is not None and late["epoch"] == order["epoch"]:
+                return late
+            self._tmux.kill_session(order["instance_id"])
             return launch.start(self._settings, self._tmux, order, self._environ)
 
     def send(self, instance_id: str, text: str, *, submit: bool) -> None:
         self._tmux.paste(instance_id, text, submit=submit)
 
+    @file_errors()
     def stop(self, instance_id: str, *, grace: float) -> tuple[SessionFacts | None, str]:
         mark = f"SWARM_INSTANCE_DIR={self._settings.instance_dir(instance_id)}"
         ended = self._tmux.end_processes(instance_id, grace, mark=mark)
@@ -205,6 +230,7 @@ class LocalHost:
     def wait(self, timeout: float) -> frozenset[str]:
         return self._look.wait(timeout)
 
+    @file_errors()
     def changes(self, place: Place) -> ChangeFacts:
         stats = git.change_stats(place["worktree_path"], place["base_commit"])
         return {
@@ -214,6 +240,7 @@ class LocalHost:
             "deleted": stats.deleted,
         }
 
+    @file_errors()
     def leftovers(self, place: Place) -> Leftovers:
         path = Path(place["worktree_path"])
         present = path.is_dir()
@@ -224,9 +251,14 @@ class LocalHost:
         }
 
     def remove_files(self, instance_id: str) -> None:
-        with _files():
+        with file_errors():
             _remove_tree(self._settings.instance_dir(instance_id))
 
+    @file_errors()
+    def drain_pools(self) -> int:
+        return warm.drain(self._settings)
+
+    @file_errors()
     def fill_pool(self, repo_path: str, size: int) -> int:
         return warm.fill(self._settings, repo_path, size)
 
@@ -237,6 +269,18 @@ class LocalHost:
     def close(self) -> None:
         self._look.close()
 
+    def _has_repo(self, place: Place) -> bool:
+        return Path(place["repo_path"]).is_dir()
+
+    def _refuse_orphan(self, place: Place) -> None:
+        """Without its repository a worktree's files cannot be stored anywhere, so they stay where they are."""
+        if os.path.lexists(place["worktree_path"]):
+            raise NotFound(
+                f"the repository {place['repo_path']} is gone, so the files in {place['worktree_path']} stay",
+                code="GIT_REPOSITORY_NOT_FOUND",
+                hint="if it was moved, `swarm doctor --fix --repo NEW_PATH`; else move the folder away first",
+            )
+
     def _session(self, instance_id: str) -> SessionFacts | None:
         return next((s for s in self.sessions() if s["instance_id"] == instance_id), None)
 
@@ -245,9 +289,6 @@ class LocalHost:
         taken = self.preserved_refs(place["repo_path"], place["instance_id"])
         numbered = (f"{ref}-{n}" for n in itertools.count(2))
         return next(name for name in itertools.chain([ref], numbered) if name not in taken)
-
-    def _repo_lock(self, place: Place) -> Path:
-        return repo_lock(self._settings, place["repo_path"])
 
 
 def _end_survivors(mark: str, grace: float) -> None:
@@ -260,24 +301,6 @@ def _end_survivors(mark: str, grace: float) -> None:
         time.sleep(0.05)
         survivors = processes.members(_NO_LEADER, marks=marks)
     processes.send(survivors, signal.SIGKILL)
-
-
-def repo_lock(settings: Settings, repo_path: str) -> Path:
-    return settings.locks / f"repo-{ids.repo_folder(repo_path)}.lock"
-
-
-@contextlib.contextmanager
-def _files() -> Iterator[None]:
-    """The file system's failures as ours."""
-    try:
-        yield
-    except OSError as error:
-        code = "DISK_FULL" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
-        raise ExternalFailure(
-            f"{error.strerror}: {str(error.filename)[:500]}",
-            code=code,
-            hint="free space, then run the command again" if code else None,
-        ) from error
 
 
 def _remove_tree(path: Path) -> None:

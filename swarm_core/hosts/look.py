@@ -6,6 +6,7 @@ from __future__ import annotations
 # ruff: noqa: PTH112, PTH116, PTH123
 import os
 import secrets
+import stat
 import time
 
 from swarm_core.agents import table
@@ -19,13 +20,15 @@ from swarm_core.tmux.watch import DeathWatch
 
 _STATUS_FILE_MAX = 1 << 16
 _DETAIL_MAX = 500
+_AT_ONCE = 100
+_REMEMBERED = 64
 
 
 class Look:
     """One look is one question to tmux, however many instances there are, and one more for changed screens.
 
-    Each is a process: a control-mode client that attaches while a session is made or ended crashes tmux (3.3a and
-    its successors), and every agent with it.
+    Any thread may look, one thread waits. Each question is a process: a control-mode client that attaches while a
+    session is made or ended crashes tmux (3.3a and its successors), and every agent with it.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -46,11 +49,13 @@ class Look:
 
     def wait(self, timeout: float) -> frozenset[str]:
         """Names of instances whose program ended, each once per program."""
+        live = {n: p for n, p in self._live.items() if self._ended.get(n) != p.pid}
+        self._ended = {n: pid for n, pid in self._ended.items() if n in self._live}
+        self._deaths.set({name: pane.pid for name, pane in live.items()})
         ended = self._deaths.wait(timeout)
         for name in ended:
-            pane = self._live.pop(name)
-            self._ended[name] = pane.pid
-            nudge(pane)
+            self._ended[name] = live[name].pid
+            nudge(live[name])
         return ended
 
     def screen(self, instance_id: str) -> str:
@@ -64,8 +69,8 @@ class Look:
     def snapshot(self, watched: list[Watched]) -> dict[str, InstanceFacts]:
         began = int(time.time())
         panes = {p.instance: p for p in self.panes() if p.instance}
-        self._live = {n: p for n, p in panes.items() if not p.dead and self._ended.get(n) != p.pid}
-        self._deaths.set({name: p.pid for name, p in self._live.items()})
+        self._live = {n: p for n, p in panes.items() if not p.dead}
+        self._forget()
         facts: dict[str, InstanceFacts] = {}
         by_screen: list[tuple[Watched, Pane]] = []
         for one in watched:
@@ -87,8 +92,23 @@ class Look:
     def _all_panes(self) -> list[Pane]:
         return list_panes(self._settings.tmux_socket)
 
+    def _forget(self) -> None:
+        """Drop what is known of files of programs that are gone, now and then."""
+        if len(self._names) > 2 * len(self._live) + _REMEMBERED:
+            pids = {(name, pane.pid) for name, pane in self._live.items()}
+            self._names = {key: names for key, names in self._names.items() if key in pids}
+            kept = {name for names in self._names.values() for name in names}
+            self._files = {name: known for name, known in self._files.items() if name in kept}
+
     def _capture(self, pane_ids: list[str]) -> dict[str, str]:
-        """The visible text of panes; those that come after one that has just gone are left to the next look."""
+        """The visible text of panes; tmux takes only so many words at once."""
+        screens: dict[str, str] = {}
+        for start in range(0, len(pane_ids), _AT_ONCE):
+            screens |= self._capture_some(pane_ids[start : start + _AT_ONCE])
+        return screens
+
+    def _capture_some(self, pane_ids: list[str]) -> dict[str, str]:
+        """Those that come after a pane that has just gone are left to the next look."""
         mark = f"swarm-{secrets.token_hex(8)}"
         words: list[str] = []
         for pane_id in pane_ids:
@@ -112,15 +132,19 @@ class Look:
     def _read_file(self, agent: Agent, name: str) -> Reading | None:
         """The file's meaning; read again only when it has changed."""
         try:
-            changed = os.stat(name).st_mtime_ns
+            facts = os.stat(name)
+            changed = facts.st_mtime_ns
             known = self._files.get(name)
             if known is not None and known[0] == changed:
                 return known[1]
-            with open(name, "rb") as file:
+            if not stat.S_ISREG(facts.st_mode):
+                return None
+            # An agent may put anything there, also a pipe that nobody writes to.
+            with open(os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 text = file.read(_STATUS_FILE_MAX).decode(errors="replace")
-        except OSError:
+            reading = agent.read_status(text)
+        except (OSError, ValueError, TypeError, RecursionError, OverflowError):
             return None
-        reading = agent.read_status(text)
         self._files[name] = (changed, reading)
         return reading
 

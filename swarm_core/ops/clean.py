@@ -32,6 +32,10 @@ def _end(job: Job) -> None:
     job.host.stop(job.instance.id, grace=0)
 
 
+def _worktree(job: Job) -> dict[str, Any]:
+    return removal.take_away(job, why="clean")
+
+
 def _done(job: Job) -> None:
     db, details = job.context.db, job.action.details
     tokens.revoke(db, job.instance.id)
@@ -54,8 +58,7 @@ CLEAN = Operation(
     kind="clean",
     steps=(
         Step("end", _end, saying="ending what is left of the session"),
-        Step("preserve", removal.preserve, record=removal.record_preserved, saying="preserving uncommitted work"),
-        Step("worktree", removal.remove_worktree, saying="removing the worktree"),
+        Step("worktree", _worktree, saying="storing uncommitted work and removing the worktree"),
         Step("branch", removal.delete_branch, saying="looking at the branch"),
     ),
     done=_done,

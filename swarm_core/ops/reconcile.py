@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from swarm_core.errors import Conflict, HostLost, SwarmError
+from swarm_core.errors import HostLost, SwarmError
 from swarm_core.hosts.base import Host, InstanceFacts, SessionFacts, Watched
-from swarm_core.models import WORKTREE_GONE, Activity, Instance, Source, Status, Wanted
+from swarm_core.models import WORKTREE_GONE, Activity, Instance, Source, Status, Wanted, parse_iso
 from swarm_core.ops import operations, session
 from swarm_core.ops.context import Context
 from swarm_core.store import actions, events, hosts, instances, tokens
 
 _ENDS_WITH_ITS_AGENT = frozenset({Status.STARTING, Status.RUNNING, Status.CHANGES_REQUESTED})
 _END_KNOWN_WITHIN = 0.5
+_STUCK = "what was found"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +32,39 @@ class Finding:
     hint: str = ""
 
 
-def reconcile(context: Context, *, only: set[str] | None = None) -> list[Finding]:
+def reconcile(context: Context) -> list[Finding]:
+    """Finish what was interrupted, then look at everything."""
+    return finish_open(context) + look(context)
+
+
+def look(context: Context) -> list[Finding]:
     """Look at all instances at once and mend one by one, each under its lock; those in other hands are left."""
-    findings = _finish_open(context, only)
-    current = [i for i in instances.listed(context.db) if only is None or i.id in only]
+    findings: list[Finding] = []
+    current = instances.listed(context.db)
     for host in context.hosts:
         mine = [i for i in current if i.host == host.name]
         try:
-            findings += _reconcile_host(context, host, mine)
+            findings += _look_at_host(context, host, mine)
         except HostLost as error:
             with context.db.write():
                 hosts.lost(context.db, host.name, error.message)
     return findings
 
 
-def _reconcile_host(context: Context, host: Host, mine: list[Instance]) -> list[Finding]:
+def finish_open(context: Context, *, patience: float = 0.0) -> list[Finding]:
+    """Finish or undo what killed processes left in the middle.
+
+    What began less than `patience` seconds ago is left to whoever began it: they are about to take its lock.
+    """
+    findings: list[Finding] = []
+    for action in actions.all_open(context.db):
+        age = (parse_iso(context.db.now()) - parse_iso(action.started_at)).total_seconds()
+        if not 0 <= age < patience:
+            findings += _guarded(context, action.instance_id, f"an interrupted {action.kind}", _finish)
+    return findings
+
+
+def _look_at_host(context: Context, host: Host, mine: list[Instance]) -> list[Finding]:
     """One look at a host. If it is lost nothing is known, so nothing is recorded of its instances."""
     findings: list[Finding] = []
     facts = host.snapshot([_watched(i) for i in mine])
@@ -51,9 +74,47 @@ def _reconcile_host(context: Context, host: Host, mine: list[Instance]) -> list[
     for instance in mine:
         if _decide(instance, facts[instance.id]) is None:
             _observe(context, instance, facts[instance.id])
+            if instance.problem.startswith(_STUCK):
+                with context.db.write():
+                    instances.set_fields(context.db, instance.id, problem="")
         else:
-            findings += _mend(context, instance.id)
+            findings += _guarded(context, instance.id, _STUCK, _mend)
     return findings
+
+
+def _guarded(
+    context: Context, instance_id: str, what: str, work: Callable[[Context, str, int], list[Finding]]
+) -> list[Finding]:
+    """One instance's trouble is its own: it is written down, and the others get their turn."""
+    try:
+        with context.lock(instance_id, timeout=0) as lock:
+            return work(context, instance_id, lock)
+    except HostLost:
+        raise
+    except SwarmError as error:
+        if error.code == "INSTANCE_BUSY":
+            return []
+        return [_stuck(context, instance_id, f"{what} could not be dealt with: {error.message}", error.hint or "")]
+    except Exception as error:  # a bug that one instance brings to light must not blind us to the others
+        log.exception("%s of %s", what, instance_id)
+        return [_stuck(context, instance_id, f"{what} met a bug: {type(error).__name__}: {error}", "")]
+
+
+def _stuck(context: Context, instance_id: str, what: str, hint: str) -> Finding:
+    if instances.get(context.db, instance_id).problem != what:
+        with context.db.write():
+            instances.set_fields(context.db, instance_id, problem=what)
+            told = {"what": what}
+            events.add(context.db, "instance:problem", instance_id=instance_id, actor="supervisor", metadata=told)
+    return Finding(instance_id, what, False, hint)
+
+
+def _finish(context: Context, instance_id: str, lock: int) -> list[Finding]:
+    action = actions.open_for(context.db, instance_id)
+    if action is None:
+        return []
+    operations.carry_out(context, instance_id, lock=lock)
+    return [Finding(instance_id, f"an interrupted {action.kind} was brought to its end", True)]
 
 
 def strangers(context: Context) -> list[str]:
@@ -62,34 +123,6 @@ def strangers(context: Context) -> list[str]:
     lost = [s["instance_id"] for h in context.hosts for s in h.sessions()]
     foreign = [name for h in context.hosts for name in h.foreign_sessions()]
     return [name for name in lost if name not in known] + foreign
-
-
-def _finish_open(context: Context, only: set[str] | None) -> list[Finding]:
-    """Finish or undo what a killed process left in the middle."""
-    findings = []
-    for action in actions.all_open(context.db):
-        if only is not None and action.instance_id not in only:
-            continue
-        try:
-            with context.lock(action.instance_id, timeout=0) as lock:
-                operations.carry_out(context, action.instance_id, lock=lock)
-        except Conflict as error:
-            if error.code == "INSTANCE_BUSY":
-                continue
-            findings.append(_unfinished(action.instance_id, action.kind, error))
-        except SwarmError as error:
-            findings.append(_unfinished(action.instance_id, action.kind, error))
-        else:
-            findings.append(
-                Finding(action.instance_id, f"an interrupted {action.kind} was brought to its end", True)
-            )
-    return findings
-
-
-def _unfinished(instance_id: str, kind: str, error: SwarmError) -> Finding:
-    return Finding(
-        instance_id, f"an interrupted {kind} could not be finished: {error.message}", False, error.hint or ""
-    )
 
 
 def _watched(instance: Instance) -> Watched:
@@ -121,17 +154,11 @@ def settle(context: Context, instance: Instance) -> list[Finding]:
     return [_MENDERS[wrong](context, instance, facts)] if wrong and not instance.cleaned else []
 
 
-def _mend(context: Context, instance_id: str) -> list[Finding]:
+def _mend(context: Context, instance_id: str, lock: int) -> list[Finding]:
     """Look again, alone with the instance, and make the record true."""
-    try:
-        with context.lock(instance_id, timeout=0):
-            if actions.open_for(context.db, instance_id) is not None:
-                return []
-            return settle(context, instances.get(context.db, instance_id))
-    except Conflict as error:
-        if error.code == "INSTANCE_BUSY":
-            return []
-        raise
+    if actions.open_for(context.db, instance_id) is not None:
+        return []
+    return settle(context, instances.get(context.db, instance_id))
 
 
 def _mend_unwanted(context: Context, instance: Instance, facts: InstanceFacts) -> Finding:
@@ -206,6 +233,9 @@ def _observe(context: Context, instance: Instance, facts: InstanceFacts) -> None
     if known == (reading["activity"], reading["source"], reading["detail"]):
         return
     with context.db.write():
+        now = instances.get(context.db, instance.id)
+        if now.wanted != Wanted.RUNNING or now.epoch != instance.epoch:
+            return  # stopped or started again since the look; what was seen is history
         instances.observe(
             context.db,
             instance.id,

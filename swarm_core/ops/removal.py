@@ -5,54 +5,52 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from swarm_core.hosts.base import PreservedFacts
 from swarm_core.ops.context import place
 from swarm_core.ops.steps import Job
-from swarm_core.store import preserved
+from swarm_core.store import instances, preserved
 
 _REF_UNSAFE = re.compile(r"[^0-9TZ]")
 
 
-def preserve(job: Job) -> dict[str, Any]:
-    """Store uncommitted work under a ref named by instance, time and action."""
-    began = _REF_UNSAFE.sub("", job.action.started_at)
-    ref = f"refs/swarm/preserved/{job.instance.id}/{began}-{job.action.id}"
-    facts = job.host.publish(place(job.instance), ref)
+def take_away(job: Job, *, why: str) -> dict[str, Any]:
+    """Store what is in the worktree now, then remove it: one step, so that nothing can be written in between.
+
+    A repeat stores again whatever came meanwhile, under a ref beside the first.
+    """
+    facts = _preserve(job, why)
+    job.context.checkpoint(f"{job.action.kind}:worktree:stored")
+    job.host.remove_worktree(place(job.instance))
     return {"preserved": dict(facts)} if facts else {}
 
 
-def record_preserved(job: Job) -> None:
-    facts = job.action.details.get("preserved")
-    if facts:
-        _record(job, facts, why=job.action.kind)
-
-
-def remove_worktree(job: Job) -> None:
-    job.host.remove_worktree(place(job.instance))
-
-
 def delete_branch(job: Job) -> dict[str, Any]:
-    """Delete the branch when every commit on it is also in its base."""
-    gone = job.host.delete_branch(place(job.instance), base_branch=job.instance.base_branch)
-    return {"branch_deleted": gone}
+    """Delete the branch when every commit on it is on another one too."""
+    return {"branch_deleted": job.host.delete_branch(place(job.instance))}
 
 
 def undo_worktree(job: Job) -> None:
-    """Take back a worktree that an operation has just made; what is in it by now is preserved first."""
-    facts = preserve(job).get("preserved")
-    if facts:
-        with job.context.db.write():
-            _record(job, facts, why=f"undone {job.action.kind}")
-    remove_worktree(job)
+    """Take back a worktree that an operation has just made."""
+    take_away(job, why=f"undone {job.action.kind}")
 
 
-def _record(job: Job, facts: dict[str, Any], *, why: str) -> None:
-    preserved.add(
-        job.context.db,
-        job.instance.id,
-        repo_path=job.instance.repo_path,
-        ref=facts["ref"],
-        commit=facts["commit"],
-        files=facts["files"],
-        size=facts["bytes"],
-        why=why,
-    )
+def _preserve(job: Job, why: str) -> PreservedFacts | None:
+    began = _REF_UNSAFE.sub("", job.action.started_at)
+    ref = f"refs/swarm/preserved/{job.instance.id}/{began}-{job.action.id}"
+    facts = job.host.publish(place(job.instance), ref)
+    head = job.host.branch_tip(place(job.instance))
+    with job.context.db.write():
+        if head is not None:
+            instances.set_fields(job.context.db, job.instance.id, head_commit=head)
+        if facts is not None:
+            preserved.add(
+                job.context.db,
+                job.instance.id,
+                repo_path=job.instance.repo_path,
+                ref=facts["ref"],
+                commit=facts["commit"],
+                files=facts["files"],
+                size=facts["bytes"],
+                why=why,
+            )
+    return facts

@@ -55,9 +55,12 @@ def _done(job: Job) -> None:
 
 def _undone(job: Job, why: str) -> None:
     session.record_end(job)
-    instances.change_status(
-        job.context.db, job.instance.id, Status.FAILED, actor=job.action.actor, reason=why, wanted=Wanted.STOPPED
-    )
+    db, instance_id = job.context.db, job.instance.id
+    instances.set_fields(db, instance_id, wanted=Wanted.STOPPED)
+    if Status.FAILED in TRANSITIONS[Status(job.instance.status)]:
+        instances.change_status(db, instance_id, Status.FAILED, actor=job.action.actor, reason=why)
+    else:
+        instances.set_fields(db, instance_id, problem=f"restart failed: {why}")
 
 
 RESTART = Operation(

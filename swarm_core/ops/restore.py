@@ -37,9 +37,11 @@ def request(context: Context, instance: Instance, *, ref: str | None, actor: str
 
 
 def _choose(kept: list[Preserved], instance: Instance, ref: str | None) -> Preserved | None:
+    """The named one, else the newest that was not brought back yet; what was restored once is superseded."""
     if ref is None:
-        from_agents = [one for one in kept if one.why != _UNDONE]
-        return from_agents[-1] if from_agents else next(reversed(kept), None)
+        waiting = [one for one in kept if one.restored_at is None]
+        from_agents = [one for one in waiting if one.why != _UNDONE]
+        return (from_agents or waiting)[-1] if waiting else None
     for one in kept:
         if ref in (one.ref, one.commit, str(one.id)):
             return one
@@ -68,6 +70,7 @@ def _work(job: Job) -> dict[str, int]:
 
 def _done(job: Job) -> None:
     db = job.context.db
+    preserved.mark_restored(db, job.instance.id)
     instances.set_fields(db, job.instance.id, cleaned_at=None, wanted=Wanted.STOPPED, reason="")
     told = {"ref": job.action.details["ref"], "files": job.action.details.get("files", 0)}
     events.add(db, "instance:restored", instance_id=job.instance.id, actor=job.action.actor, metadata=told)

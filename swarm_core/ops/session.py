@@ -64,8 +64,9 @@ def record_end(job: Job) -> None:
     db, details = job.context.db, job.action.details
     tokens.revoke(db, job.instance.id)
     instances.observe(db, job.instance.id, Activity.EXITED, source=Source.PROCESS, detail="stopped")
-    seen = {k: details[k] for k in ("exit_code", "exit_signal") if k in details}
-    instances.set_fields(db, job.instance.id, pid=None, last_screen=details.get("screen", ""), **seen)
+    known = {"exit_code": "exit_code", "exit_signal": "exit_signal", "last_screen": "screen"}
+    seen = {field: details[key] for field, key in known.items() if key in details}
+    instances.set_fields(db, job.instance.id, pid=None, **seen)
 
 
 def how_it_ended(facts: SessionFacts) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from swarm_core import ids
 from swarm_core.agents import table
 from swarm_core.errors import InvalidInput
-from swarm_core.hosts.base import RepoFacts
+from swarm_core.hosts.base import Host, RepoFacts
 from swarm_core.models import Activity, Instance, Kind, Source, Status, Wanted
 from swarm_core.ops import removal, session
 from swarm_core.ops.context import Context, place
@@ -64,9 +65,9 @@ def reserve(context: Context, wish: Wish, *, actor: str) -> Instance:
     db, host = context.db, context.hosts.choose()
     with db.write():
         hosts.seen(db, host.name)
-        number = instances.next_number(db, wish.kind, wish.issue_number, wish.repo["branches"])
-        instance_id = str(ids.InstanceId(wish.kind, wish.issue_number, number))
         folder = context.settings.worktrees / ids.repo_folder(wish.repo["repo_path"])
+        instance_id = _free_id(context, wish, host, folder)
+        number = ids.parse(instance_id).number
         now = db.now()
         instance = Instance(
             id=instance_id,
@@ -105,11 +106,25 @@ def reserve(context: Context, wish: Wish, *, actor: str) -> Instance:
     return instance
 
 
+def _free_id(context: Context, wish: Wish, host: Host, folder: Path) -> str:
+    """The next id that no row, branch, folder or earlier database has used."""
+    number = instances.next_number(context.db, wish.kind, wish.issue_number)
+    taken = set(wish.repo["branches"])
+    while True:
+        instance_id = str(ids.InstanceId(wish.kind, wish.issue_number, number))
+        if ids.branch(instance_id) not in taken and not host.is_taken(instance_id, str(folder / instance_id)):
+            return instance_id
+        number += 1
+
+
 def _worktree(job: Job) -> None:
     job.host.ensure_worktree(place(job.instance), keep_open=job.lock)
 
 
 def _undo_worktree(job: Job) -> None:
+    """Take back what the step made; when the place was taken, it made nothing."""
+    if job.action.error_code == "WORKTREE_EXISTS" and "worktree" not in job.action.steps_done:
+        return
     removal.undo_worktree(job)
     removal.delete_branch(job)
     job.host.remove_files(job.instance.id)

@@ -5,26 +5,31 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from swarm_core.errors import SwarmError
 from swarm_core.models import Activity, Instance, Wanted
 from swarm_core.ops.context import Context, place
-from swarm_core.ops.reconcile import Finding, reconcile
+from swarm_core.ops.reconcile import Finding, finish_open, look
 from swarm_core.store import events, instances
 
 TICK = 2.0
 _PAUSE_PER_COST = 100.0  # counting changed lines may take one percent of a core
 _POOL_EVERY = 30.0
 _ASK_EVERY = 0.25
+_PATIENCE = 3.0
+_END_WITHIN = 5.0
 
 log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """One per database, in the coordinator. `run` returns after `stop`; a failing look is told and repeated.
+    """One per database, in the coordinator. `run` returns after `stop`; what fails is told and repeated.
 
-    `looked_at` (monotonic), `counted` and `problem` describe the last look, for whoever reports on health.
+    Looking and mending have a thread of their own; what may take long (interrupted operations, counting lines,
+    filling pools) has another, so that a death is noticed meanwhile. `looked_at` (monotonic), `counted` and
+    `problem` describe the last look, for whoever reports on health.
     """
 
     def __init__(self, context: Context) -> None:
@@ -42,31 +47,53 @@ class Supervisor:
     def run(self) -> None:
         with self._context.db.write():
             events.add(self._context.db, "coordinator:started", actor="coordinator")
+        chores = threading.Thread(target=self._run_chores, name="chores", daemon=True)
+        chores.start()
         while not self._stop.is_set():
             self.look()
             self._wait()
+        chores.join(_END_WITHIN)
         with self._context.db.write():
             events.add(self._context.db, "coordinator:stopped", actor="coordinator")
 
-    def look(self) -> list[Finding]:
-        """One look at everything; a failure is logged and never ends the loop."""
-        findings: list[Finding] = []
-        self.problem = None
+    def look(self) -> None:
+        """One look at everything."""
+        self.problem = self._try("look", self._look_once)
+        self.looked_at = time.monotonic()
+
+    def do_chores(self) -> None:
+        """What may take its time, each part whether or not the one before it failed."""
+        self._try("finishing what was interrupted", self._finish_open)
+        self._try("counting changed lines", self._refresh_changes)
+        self._try("filling pools", self._fill_pool)
+
+    def _run_chores(self) -> None:
+        while not self._stop.is_set():
+            self.do_chores()
+            self._stop.wait(TICK)
+
+    def _try(self, what: str, work: Callable[[], object]) -> str | None:
+        """Run one part of the loop; a failure is logged, returned, and never ends the loop."""
         try:
-            findings = reconcile(self._context)
-            self._refresh_changes()
-            self._fill_pool()
-            self.counted = len(instances.listed(self._context.db))
+            work()
         except SwarmError as error:
-            self.problem = f"{error.message} [{error.code}]"
-            log.warning("look failed: %s", self.problem)
+            log.warning("%s failed: %s (%s)", what, error.message, error.code)
+            return f"{error.message} [{error.code}]"
         except Exception as error:  # the supervising loop must outlive its own bugs; the traceback is kept
-            self.problem = f"{type(error).__name__}: {error}"
-            log.exception("look failed")
+            log.exception("%s failed", what)
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def _look_once(self) -> None:
+        self._tell(look(self._context))
+        self.counted = instances.count(self._context.db)
+
+    def _finish_open(self) -> None:
+        self._tell(finish_open(self._context, patience=_PATIENCE))
+
+    def _tell(self, findings: list[Finding]) -> None:
         for finding in findings:
             log.info("%s: %s", finding.instance_id, finding.what)
-        self.looked_at = time.monotonic()
-        return findings
 
     def _wait(self) -> None:
         """Sleep until the next look is due, an agent dies, or another process has written, as for a new agent."""
@@ -94,7 +121,10 @@ class Supervisor:
             return
         self._pool_due = time.monotonic() + _POOL_EVERY
         for repo_path, host in {(i.repo_path, i.host) for i in instances.listed(self._context.db)}:
-            self._context.hosts.get(host).fill_pool(repo_path, size)
+            try:
+                self._context.hosts.get(host).fill_pool(repo_path, size)
+            except SwarmError as error:
+                log.warning("the pool of %s cannot be filled: %s", repo_path, error.message)
 
 
 def may_have_changed(instance: Instance) -> bool:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
-from collections.abc import Iterable
 from typing import Any
 
-from swarm_core import ids
 from swarm_core.errors import Conflict, NotFound
 from swarm_core.models import ENDED, TRANSITIONS, Activity, Instance, Status
 from swarm_core.store import events
@@ -26,18 +24,13 @@ _MUTABLE = frozenset(_FIELDS) - {
 }
 
 
-def next_number(db: Database, kind: str, issue: int | None, taken: Iterable[str] = ()) -> int:
+def next_number(db: Database, kind: str, issue: int | None) -> int:
     """The lowest agent number above every one ever used; call inside the reserving transaction."""
     row = db.row(
-        "SELECT coalesce(max(agent_number), 0) FROM instances WHERE kind = ? AND issue_number IS ?",
-        (kind, issue),
+        "SELECT coalesce(max(agent_number), 0) FROM instances WHERE kind = ? AND issue_number IS ?", (kind, issue)
     )
     assert row is not None
-    number = int(row[0]) + 1
-    taken_branches = set(taken)
-    while ids.branch(str(ids.InstanceId(kind, issue, number))) in taken_branches:
-        number += 1
-    return number
+    return int(row[0]) + 1
 
 
 def insert(db: Database, instance: Instance, *, actor: str) -> None:
@@ -85,6 +78,12 @@ def listed(db: Database, *, include_cleaned: bool = False, repo_path: str | None
         values.append(repo_path)
     order = "ORDER BY created_at, id"
     return [_instance(r) for r in db.rows(f"{_SELECT} WHERE {' AND '.join(where)} {order}", values)]
+
+
+def count(db: Database) -> int:
+    row = db.row("SELECT count(*) FROM instances WHERE cleaned_at IS NULL")
+    assert row is not None
+    return int(row[0])
 
 
 def set_fields(db: Database, instance_id: str, **fields: Any) -> None:

@@ -160,7 +160,8 @@ _CORE = (
         files INTEGER NOT NULL,
         bytes INTEGER NOT NULL,
         why TEXT NOT NULL,
-        created_at TEXT NOT NULL
+        created_at TEXT NOT NULL,
+        restored_at TEXT
     )""",
     "CREATE INDEX preserved_instance ON preserved(instance_id, id)",
 )

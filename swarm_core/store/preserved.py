@@ -26,6 +26,14 @@ def add(
         )
 
 
+def mark_restored(db: Database, instance_id: str) -> None:
+    """Nothing of the instance waits to be brought back any more; every ref can still be named."""
+    db.execute(
+        "UPDATE preserved SET restored_at = ? WHERE instance_id = ? AND restored_at IS NULL",
+        (db.now(), instance_id),
+    )
+
+
 def of(db: Database, instance_id: str) -> list[Preserved]:
     rows = db.rows("SELECT * FROM preserved WHERE instance_id = ? ORDER BY id", (instance_id,))
     return [Preserved(**dict(r)) for r in rows]

@@ -35,6 +35,7 @@ _FIELDS = (
     "@swarm_instance",
     "session_name",
 )
+_TRIES = 4
 FORMAT = "|".join(f"#{{{field}}}" for field in _FIELDS)
 
 
@@ -65,12 +66,15 @@ class Pane:
 
 def list_panes(socket: Path) -> list[Pane]:
     """Every pane of the server, from one process; no server is an empty list."""
-    done = command.run(socket, ["list-panes", "-a", "-F", FORMAT], check=False)
-    if done.returncode != 0 and command.is_up(socket):  # it may have been starting or ending
+    for _ in range(_TRIES):
         done = command.run(socket, ["list-panes", "-a", "-F", FORMAT], check=False)
-        if done.returncode != 0 and command.is_up(socket):
-            raise proc.command_failed(done, code="TMUX_COMMAND_FAILED")
-    return from_lines(done.text.splitlines()) if done.returncode == 0 else []
+        if done.returncode == 0:
+            return from_lines(done.text.splitlines())
+        # It is down, or it is starting or ending and has no session, which list-panes takes for a failure.
+        sessions = command.run(socket, ["list-sessions"], check=False) if command.is_up(socket) else None
+        if sessions is None or (sessions.returncode == 0 and not sessions.stdout):
+            return []
+    raise proc.command_failed(done, code="TMUX_COMMAND_FAILED")
 
 
 def by_instance(panes: Iterable[Pane]) -> dict[str, Pane]:

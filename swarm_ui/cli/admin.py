@@ -139,6 +139,10 @@ def _fill_pool() -> int | None:
 
     try:
         with opened() as swarm:
+            if swarm.context.settings.integer("pool") == 0:
+                swarm.context.report("taking the waiting worktrees away")
+                swarm.drain_pools()
+                return 0
             swarm.context.report("filling the pool of worktrees")
             return swarm.fill_pool(".")
     except SwarmError as error:

@@ -15,6 +15,7 @@ _PYTHON = ("swarm_core", "swarm_mcp", "swarm_ui", "docs", "benchmarks", "tests")
 # The boundaries: where a failure of any kind becomes a log line, an exit code or an answer.
 _MAY_CATCH_ALL = frozenset(
     {
+        "swarm_core/ops/reconcile.py",
         "swarm_core/ops/supervise.py",
         "swarm_core/process.py",
         "swarm_mcp/watch.py",

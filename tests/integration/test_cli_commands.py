@@ -316,7 +316,8 @@ def test_config_shows_sources_and_stores_a_value(cli: Cli) -> None:
 def test_setting_the_pool_in_a_repository_fills_it(cli: Cli, tmp_path: Path) -> None:
     assert cli("config", "pool", "2", "--json").json["pool"]["ready"] == 2
     cli.cwd = tmp_path
-    assert "ready" not in cli("config", "pool", "0", "--json").json["pool"]
+    assert cli("config", "pool", "0", "--json").json["pool"]["ready"] == 0
+    assert list((cli.home / "worktrees").glob("*/.pool/*")) == []
 
 
 def test_doctor_checks_and_says_so_in_json(cli: Cli) -> None:

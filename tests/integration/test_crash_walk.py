@@ -20,6 +20,7 @@ from tests.world import World, assert_agreement
 
 _MOMENTS = ("before", "between", "after")
 _FORWARD = [f"{o.kind}:{s.name}:{m}" for o in OPERATIONS.values() for s in o.steps for m in _MOMENTS]
+_FORWARD.append("clean:worktree:stored")
 _DIRTY = {"untracked.bin": bytes(range(256)), "src/app.py": b"print('changed')\r\n"}
 
 
@@ -86,10 +87,9 @@ def test_a_spawn_killed_at_any_step_is_finished_by_the_next_start(world: World, 
     assert git_run(world.repo, "status", "--porcelain") == ""
 
 
-@pytest.mark.parametrize("checkpoint", ["spawn:session:undo", "spawn:worktree:undo"])
+@pytest.mark.parametrize("checkpoint", ["spawn:session:undo", "spawn:worktree:undo", "spawn:worktree:stored"])
 def test_a_spawn_killed_while_it_undoes_itself_is_undone_by_the_next_start(world: World, checkpoint: str) -> None:
-    (world.home / "instances" / "work-a1" / "order" / "in-the-way").mkdir(parents=True)
-    crash(world, checkpoint, "spawn")
+    crash(world, checkpoint, "failing-spawn")
     with world.open() as swarm:
         swarm.reconcile()
         assert_agreement(world, swarm)

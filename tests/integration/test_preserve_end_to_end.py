@@ -185,11 +185,15 @@ def test_restoring_twice_or_onto_newer_work_overwrites_nothing(world: World) -> 
         note = Path(instance.worktree_path) / "note.txt"
         note.write_text("first")
         through_clean(world, swarm, instance)
-        swarm.restore(instance.id)
+        [kept] = swarm.detail(instance.id).preserved
+        swarm.restore(instance.id, ref=kept.ref)
         assert note.read_text() == "first"
+        with pytest.raises(SwarmError) as nothing:
+            swarm.restore(instance.id)
+        assert nothing.value.code == "NOTHING_PRESERVED"
         note.write_text("newer")
         with pytest.raises(SwarmError) as refused:
-            swarm.restore(instance.id)
+            swarm.restore(instance.id, ref=kept.ref)
         assert refused.value.code == "RESTORE_WOULD_OVERWRITE"
         assert note.read_text() == "newer"
         assert_agreement(world, swarm)

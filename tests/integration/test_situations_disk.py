@@ -159,7 +159,7 @@ def test_a_clean_that_cannot_preserve_removes_nothing(short_tmp: Path) -> None:
             git_run(world.repo, "fsck", "--no-progress")
 
 
-@pytest.mark.parametrize("step", ["preserve", "worktree", "branch"])
+@pytest.mark.parametrize("step", ["worktree", "branch"])
 def test_a_clean_whose_record_cannot_be_written_is_finished_when_there_is_space(world: World, step: str) -> None:
     def checkpoint(name: str) -> None:
         if name == f"clean:{step}:between":
