@@ -142,7 +142,7 @@ def _decide(instance: Instance, facts: InstanceFacts) -> str | None:
         if found["epoch"] != instance.epoch:
             return "unwanted"
     gone = not facts["worktree"]
-    if gone != (instance.problem == WORKTREE_GONE):
+    if (gone and not instance.problem) or (not gone and instance.problem == WORKTREE_GONE):
         return "worktree"
     return None
 

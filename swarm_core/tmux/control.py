@@ -1,4 +1,4 @@
-"""Control mode: one lasting connection to the server for everything that is polled or streamed.
+"""Control mode: one lasting connection to the server, for what is streamed.
 
 The connection is not read-only: from tmux 3.7 on a read-only client, being the session's latest, makes `send-keys`
 of others fail. It never has a size, so it does not resize a window.

@@ -1,4 +1,4 @@
-"""Commands that look and change nothing: ls, show, attach, logs, events."""
+"""Commands that show: ls, show, attach, logs, events. Without a coordinator they look in its place and mend."""
 
 import os
 import sys

@@ -411,6 +411,10 @@ def test_many_threads_look_while_one_waits_and_no_descriptor_leaks(world: World,
     watched: list[Watched] = [
         {"instance_id": n, "agent": "scripted", "worktree_path": str(short_tmp)} for n in names
     ]
+    for name in names:
+        folder = world.settings.instance_dir(name)
+        folder.mkdir(parents=True)
+        (folder / "status.json").write_text('{"activity": "idle"}')
     at_first = descriptors()
     look = Restless(world.settings)
     look.snapshot(watched)
