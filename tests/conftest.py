@@ -18,7 +18,7 @@ _KEEP = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "TERM", "PYTHONPATH", "CI")
 
 @pytest.fixture(autouse=True, scope="session")
 def interruptible() -> None:
-    """A shell starts background jobs deaf to Ctrl-C, and their children inherit that; programs under test must hear."""
+    """A shell makes background jobs deaf to Ctrl-C, and children inherit that; programs under test must hear."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

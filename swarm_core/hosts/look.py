@@ -96,9 +96,9 @@ class Look:
         """Drop what is known of files of programs that are gone, now and then."""
         if len(self._names) > 2 * len(self._live) + _REMEMBERED:
             pids = {(name, pane.pid) for name, pane in self._live.items()}
-            self._names = {key: names for key, names in self._names.items() if key in pids}
+            self._names = {key: names for key, names in self._names.copy().items() if key in pids}
             kept = {name for names in self._names.values() for name in names}
-            self._files = {name: known for name, known in self._files.items() if name in kept}
+            self._files = {name: known for name, known in self._files.copy().items() if name in kept}
 
     def _capture(self, pane_ids: list[str]) -> dict[str, str]:
         """The visible text of panes; tmux takes only so many words at once."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from swarm_core import git, ids, locks
 from swarm_core.config import Settings
-from swarm_core.errors import Conflict, NotFound
+from swarm_core.errors import Conflict, InvalidInput, NotFound
 from swarm_core.git import pool
 from swarm_core.hosts.base import Place
 from swarm_core.hosts.folders import make_private
@@ -54,7 +54,7 @@ def drain(settings: Settings) -> int:
     for path in sorted(settings.worktrees.glob(f"*/{_FOLDER}/*")):
         try:
             repo_path = git.inspect(path).path
-        except NotFound:
+        except (NotFound, InvalidInput):
             continue  # its repository is gone; the folder is no worktree any more
         with locks.hold(_lock(settings, repo_path, "take")):
             _discard(settings, repo_path, path)

@@ -104,7 +104,10 @@ def kill(world: World, child: subprocess.Popen[bytes]) -> None:
     """Kill the process and the git it has at work in a worktree, which would outlive it and finish."""
     child.kill()
     child.wait(20)
-    wait_until(lambda: not [os.kill(pid, signal.SIGKILL) for pid in at_work(world)], what="its git is dead")
+    for pid in at_work(world):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not at_work(world), what="its git is dead")
 
 
 def at_work(world: World) -> list[int]:
@@ -283,8 +286,8 @@ def assert_finished(world: World, ready: set[str], wanted: str) -> None:
     """The next start brings the killed spawn to its end, in the worktree that was being adopted."""
     with world.open() as swarm:
         wait_until(lambda: swarm.reconcile() is not None and not actions.all_open(swarm.context.db))
-        [instance] = swarm.instances()
-        assert instance.status == "running"
+        instance = swarm.find("work-a1")
+        assert (instance.status, instance.reason) == ("running", "")
         world.wait_idle(swarm, instance.id)
         root = Path(instance.worktree_path)
         assert (root / "made.txt").read_text() == "by the agent\n"
