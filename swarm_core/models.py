@@ -110,7 +110,7 @@ EVENTS: dict[str, str] = {
     "instance:exited": "The agent's program ended; metadata has exit code or signal.",
     "instance:repaired": "Reconciling mended what was certain; metadata says what.",
     "instance:problem": "Reconciling found what it cannot mend alone; metadata says what.",
-    "instance:cleaned": "Worktree and files were removed; preserved work and branch are named.",
+    "instance:cleaned": "The worktree was removed; preserved work and branch are named.",
     "instance:restored": "Worktree and preserved work were brought back.",
     "work:preserved": "Uncommitted work was stored under a ref.",
     "action:started": "A multi-step operation was recorded before its first step.",

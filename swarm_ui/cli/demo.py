@@ -69,7 +69,7 @@ SENTENCES = {
     "instance:exited": "ended without being asked to, and that was noticed: {why}",
     "action:started restart": "is started again to go on with its conversation",
     "work:preserved": "had uncommitted work; it is kept under {ref}",
-    "instance:cleaned": "is cleaned: worktree, session and files are gone, the branch stays",
+    "instance:cleaned": "is cleaned: worktree and session are gone, the branch stays",
     "instance:restored": "is restored; uncommitted files that are back: {files}",
 }
 
