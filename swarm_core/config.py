@@ -148,10 +148,19 @@ class Settings:
     def tmux_socket(self) -> Path:
         """Fixed by the home alone, so that no environment variable can lead to a second server."""
         inside = self.home / "tmux.sock"
-        if len(os.fsencode(inside)) <= _SOCKET_MAX:
-            return inside
+        return inside if len(os.fsencode(inside)) <= _SOCKET_MAX else self.short_folder / "tmux.sock"
+
+    def agent_tmux(self, instance_id: str) -> Path:
+        """Where an agent's own tmux, should it start one, keeps its socket."""
+        inside = self.home / "agents" / instance_id
+        socket = inside / f"tmux-{os.getuid()}" / "default"
+        return inside if len(os.fsencode(socket)) <= _SOCKET_MAX else self.short_folder / instance_id
+
+    @property
+    def short_folder(self) -> Path:
+        """For sockets whose path would be too long in the home; to be used only if it is our own."""
         digest = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:16]
-        return Path("/tmp") / f"swarm-{os.getuid()}-{digest}" / "tmux.sock"  # noqa: S108
+        return Path("/tmp") / f"swarm-{os.getuid()}-{digest}"  # noqa: S108
 
 
 def load(environ: Mapping[str, str], **flags: object) -> Settings:

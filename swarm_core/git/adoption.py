@@ -26,10 +26,9 @@ def switch_adopted(
         elif before == commit:
             how = ["switch", "--quiet", "-c", branch]
         else:
-            if resumed:  # no agent was here yet: what is not committed was written by the killed switch
-                _git(entry.path, "reset", "--hard", "--quiet", keep_open=keep_open, timeout=LONG_TIMEOUT)
-                _git(entry.path, "clean", "-ffdx", "--quiet", keep_open=keep_open, timeout=LONG_TIMEOUT)
-            how = ["switch", "--quiet", *([branch] if exists else ["--no-track", "-c", branch, commit])]
+            # --force overwrites only what is in the way; a file that a person put there meanwhile stays.
+            how = ["switch", "--quiet", *(["--force"] if resumed else [])]
+            how += [branch] if exists else ["--no-track", "-c", branch, commit]
         _git(entry.path, *how, keep_open=keep_open, timeout=LONG_TIMEOUT)
         run_post_checkout(entry.path, before, commit)
     entry.drop_adopting()

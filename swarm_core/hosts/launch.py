@@ -67,8 +67,10 @@ def _environment(
 ) -> dict[str, str]:
     inherited = {k: v for k, v in environ.items() if k not in order["unset"]}
     # A tmux that the agent starts gets a server of its own: the person's would be ended with the agent.
-    tmux = settings.tmux_socket.parent / "agents" / order["instance_id"]
+    tmux = settings.agent_tmux(order["instance_id"])
     make_private(tmux)
+    if not tmux.is_relative_to(settings.home):
+        check_own(settings.short_folder)
     own = {
         "TMUX_TMPDIR": str(tmux),
         "SWARM_INSTANCE": order["instance_id"],

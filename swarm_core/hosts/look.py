@@ -96,9 +96,11 @@ class Look:
         """Drop what is known of files of programs that are gone, now and then."""
         if len(self._names) > 2 * len(self._live) + _REMEMBERED:
             pids = {(name, pane.pid) for name, pane in self._live.items()}
-            self._names = {key: names for key, names in self._names.copy().items() if key in pids}
-            kept = {name for names in self._names.values() for name in names}
+            names = {key: files for key, files in self._names.copy().items() if key in pids}
+            kept = {name for files in names.values() for name in files}
+            # Other threads may be looking: each dictionary is built aside and then put in place.
             self._files = {name: known for name, known in self._files.copy().items() if name in kept}
+            self._names = names
 
     def _capture(self, pane_ids: list[str]) -> dict[str, str]:
         """The visible text of panes; tmux takes only so many words at once."""
