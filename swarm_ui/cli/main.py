@@ -7,7 +7,6 @@ With --json a failure is `{"ok": false, "error": {"code", "message", "hint"?, "d
 import contextlib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -111,6 +110,8 @@ def _usage(error: Exception) -> SwarmError:
 
 def _bug(arguments: Sequence[str]) -> SwarmError:
     """Keep the traceback where a maintainer finds it and say so in one line."""
+    import traceback
+
     error = sys.exc_info()[1]
     summary = f"{type(error).__name__}: {error}".splitlines()[0][:200]
     place = _log(f"swarm {' '.join(arguments)[:500]}\n{traceback.format_exc()}\n")
