@@ -5,6 +5,7 @@ from __future__ import annotations
 # pathlib costs more than the system calls it makes, and every look does this for every instance
 # ruff: noqa: PTH112, PTH116, PTH123
 import os
+import re
 import secrets
 import stat
 import time
@@ -20,7 +21,6 @@ from swarm_core.tmux.watch import DeathWatch
 
 _STATUS_FILE_MAX = 1 << 16
 _DETAIL_MAX = 500
-_AT_ONCE = 100
 _REMEMBERED = 64
 
 
@@ -103,21 +103,16 @@ class Look:
             self._names = names
 
     def _capture(self, pane_ids: list[str]) -> dict[str, str]:
-        """The visible text of panes; tmux takes only so many words at once."""
-        screens: dict[str, str] = {}
-        for start in range(0, len(pane_ids), _AT_ONCE):
-            screens |= self._capture_some(pane_ids[start : start + _AT_ONCE])
-        return screens
+        """The visible text of panes. A line for each, so that one that has just gone takes no other with it.
 
-    def _capture_some(self, pane_ids: list[str]) -> dict[str, str]:
-        """Those that come after a pane that has just gone are left to the next look."""
+        The lines are read from stdin because tmux takes only so many words as arguments.
+        """
         mark = f"swarm-{secrets.token_hex(8)}"
-        words: list[str] = []
-        for pane_id in pane_ids:
-            words += ["capture-pane", "-p", "-t", pane_id, ";", "display-message", "-p", "-t", pane_id, mark, ";"]
-        done = command.run(self._settings.tmux_socket, words[:-1], check=False)
-        screens = done.text.split(f"{mark}\n")[:-1]
-        return {pane_id: screen.rstrip() for pane_id, screen in zip(pane_ids, screens, strict=False)}
+        asked = [f"capture-pane -p -t {p} ; display-message -p -t {p} {mark}-{p[1:]}\n" for p in pane_ids]
+        text = "".join(asked).encode()
+        done = command.run(self._settings.tmux_socket, ["source-file", "-"], stdin=text, check=False)
+        parts = re.split(rf"{mark}-(\d+)\n", done.text)
+        return {f"%{number}": screen.rstrip() for screen, number in zip(parts[::2], parts[1::2], strict=False)}
 
     def _read_files(self, one: Watched, pane: Pane) -> ReadingFacts | None:
         agent = table.get(one["agent"])

@@ -25,6 +25,7 @@ from swarm_core.hosts.local import LocalHost
 from swarm_core.hosts.look import Look
 from swarm_core.hosts.pool import HostPool
 from swarm_core.models import Instance
+from swarm_core.ops import supervise
 from swarm_core.ops.supervise import Supervisor
 from swarm_core.store import actions
 from swarm_core.swarm import Swarm
@@ -265,6 +266,25 @@ def assert_death_is_noticed(swarm: Swarm, instance: Instance) -> None:
         timeout=1.5,
         what=f"the death of {instance.id} is recorded",
     )
+
+
+def test_a_death_is_noticed_by_itself_and_not_by_the_next_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No look is due for ten minutes, so only the death can tell; how soon is measured in `benchmarks death`."""
+    monkeypatch.setattr(supervise, "TICK", 600.0)
+
+    def quiet() -> bool:
+        looked_at = supervisor.looked_at
+        time.sleep(1)
+        return supervisor.looked_at == looked_at
+
+    with world.open() as swarm, world.open() as watching, supervised(watching) as supervisor:
+        agents = [world.work(swarm, "busy 600") for _ in range(3)]
+        for agent in agents:
+            wait_until(lambda: swarm.find(agent.id).activity == "busy", what="it was looked at")  # noqa: B023
+            wait_until(quiet, what="nothing happens, so nobody looks")
+            assert_death_is_noticed(swarm, agent)
 
 
 def test_a_death_is_recorded_at_once_while_the_pool_is_filled(world: World, short_tmp: Path) -> None:
