@@ -180,13 +180,13 @@ def test_a_mark_finds_a_process_that_left_everything_else_behind(server: Server)
     code = (
         "import os, subprocess, sys\n"
         "p = subprocess.Popen(['sleep', '600'], start_new_session=True,"
-        " env={'SWARM_INSTANCE': 'marked', 'PATH': os.environ['PATH']})\n"
+        " env={'SWARM_INSTANCE_DIR': sys.argv[2], 'PATH': os.environ['PATH']})\n"
         "open(sys.argv[1], 'w').write(str(p.pid))"
     )
-    server.python("marked", code, str(report))
+    server.python("marked", code, str(report), str(server.folder))
     server.until_dead("marked")
     pid = int(report.read_text())
-    ended = server.tmux.end_processes("marked", 1.0, mark="SWARM_INSTANCE=marked")
+    ended = server.tmux.end_processes("marked", 1.0, mark=f"SWARM_INSTANCE_DIR={server.folder}")
     assert ended.killed == 1
     assert in_time([pid])
 
