@@ -194,10 +194,12 @@ def test_a_mark_finds_a_process_that_left_everything_else_behind(server: Server)
 def test_ending_one_of_twelve_leaves_the_others_alone(server: Server) -> None:
     """Pane %1 must not be taken for %10 and %11, nor work-1 for work-11."""
     started = {
-        f"work-{n}": server.start(f"work-{n}", "env", f"SWARM_INSTANCE=work-{n}", "sleep", "600")
+        f"work-{n}": server.start(
+            f"work-{n}", "env", f"SWARM_INSTANCE_DIR={server.folder}/work-{n}", "sleep", "600"
+        )
         for n in range(12)
     }
-    server.tmux.end_processes("work-1", 5.0, mark="SWARM_INSTANCE=work-1")
+    server.tmux.end_processes("work-1", 5.0, mark=f"SWARM_INSTANCE_DIR={server.folder}/work-1")
     alive = {name for name, pane in panes.by_instance(panes.list_panes(server.socket)).items() if not pane.dead}
     assert alive == started.keys() - {"work-1"}
 
