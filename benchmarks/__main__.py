@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import death, page, parallel, reconcile, spawn, startup, supervise
+from benchmarks import calls, death, page, parallel, reconcile, spawn, startup, supervise
 from benchmarks.figures import Figure, Options
 from benchmarks.ground import isolated
 
@@ -20,6 +20,7 @@ SUBJECTS: dict[str, Callable[[Path, Options], Iterator[Figure]]] = {
     "death": death.measure,
     "parallel": parallel.measure,
     "spawn": spawn.measure,
+    "calls": calls.measure,
 }
 
 

@@ -9,17 +9,18 @@ import sys
 import tempfile
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from docs import source
+from docs import source, tools
 from swarm_core import config, errors, models
 from swarm_core.agents import table
 from swarm_core.agents.script import steps
 from swarm_core.models import Activity, Source, Status
+from swarm_core.ops import status as statuses
 from swarm_core.store.database import open_database
 from swarm_ui.cli import main as cli
 
@@ -100,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def outdated() -> dict[Path, str]:
     """The pages whose text is not what the code says now, with the text they should have."""
-    wanted = {FOLDER / name: _page(make) for name, make in PAGES.items()}
+    wanted = {(FOLDER / name).resolve(): _page(make) for name, make in PAGES.items()}
     if ARCHITECTURE.exists():
         wanted[ARCHITECTURE] = _with_layers(ARCHITECTURE.read_text(encoding="utf-8"))
     return {p: text for p, text in wanted.items() if not p.exists() or p.read_text(encoding="utf-8") != text}
@@ -113,11 +114,11 @@ def _page(make: Callable[[], str]) -> str:
 def cli_page() -> str:
     root: Any = typer.main.get_command(cli.app)
     parts = ["# Commands", _paragraphs(root.help), _exit_codes(), "## Every command"]
-    for name, command in root.commands.items():
+    for name, command in _commands(root):
         parts.append(f"### swarm {name}\n\n{_paragraphs(command.help)}")
         parts.append(f"```\n{_usage(name, command)}\n```")
         shown = [p for p in command.params if not getattr(p, "hidden", False)]
-        parts.append(_rows(("argument or option", "meaning", "default"), [_parameter(p) for p in shown]))
+        parts.append(source.table(("argument or option", "meaning", "default"), [_parameter(p) for p in shown]))
     return "\n\n".join(parts)
 
 
@@ -132,13 +133,13 @@ def settings_page() -> str:
             "A setting is taken from a command's flag, else from the environment, else from `config.toml` in "
             "SWARM_HOME, else it has its default. `swarm config KEY VALUE` writes the file; `swarm config` shows "
             "every value and where it comes from.",
-            _rows(("setting", "meaning", "default", "allowed", "variable"), rows),
+            source.table(("setting", "meaning", "default", "allowed", "variable"), rows),
             "## Environment",
-            _rows(("variable", "meaning"), _pairs(config.ENVIRONMENT)),
+            source.table(("variable", "meaning"), _pairs(config.ENVIRONMENT)),
             "## What an agent finds in its environment",
-            _rows(("variable", "meaning"), _pairs(HANDED_TO_AGENTS)),
+            source.table(("variable", "meaning"), _pairs(HANDED_TO_AGENTS)),
             "## Between our own processes",
-            _rows(("variable", "meaning"), _pairs(INTERNAL)),
+            source.table(("variable", "meaning"), _pairs(INTERNAL)),
         )
     )
 
@@ -150,7 +151,7 @@ def events_page() -> str:
             "Every change of state writes one row into `mcp_events` in the same transaction as the change. "
             "`swarm events` prints them; the integer `id` is the cursor. Values that look like secrets are "
             "removed and long text is cut before a row is written.",
-            _rows(("event", "meaning"), _pairs(models.EVENTS)),
+            source.table(("event", "meaning"), _pairs(models.EVENTS)),
         )
     )
 
@@ -171,7 +172,7 @@ def error_codes_page() -> str:
             '`{"ok": false, "error": {"code", "message", "hint"?, "details"?}}`.',
             f"{_exit_codes()} `INTERNAL_ERROR` ends a command with 3, `INVALID_INPUT` with 2 when the command "
             "line itself is wrong, and every other code with 1.",
-            _rows(("code", "meaning", "raised as"), rows),
+            source.table(("code", "meaning", "raised as"), rows),
             "## Classes",
             f"```\n{tree.partition(chr(10) * 2)[2]}\n```",
         )
@@ -189,17 +190,29 @@ def statuses_page() -> str:
             "# Statuses and activities",
             "The status is where an instance is in its life. It is stored and changes only along this table; any "
             "other move is refused with `INVALID_STATUS_TRANSITION`.",
-            _rows(("status", "meaning", "may become"), moves),
+            source.table(("status", "meaning", "may become"), moves),
             f"Ended: {ended}. `swarm clean` without ids takes these; a running instance is stopped first.",
             "```mermaid\nstateDiagram-v2\n    [*] --> starting\n" + "\n".join(arrows) + "\n```",
+            "## Who may set what",
+            "With `update_instance_status`, along the table above. The other statuses follow from "
+            "[reviews](../explanation/review-loop.md) and pull requests.",
+            source.table(("who", "for", "may set"), _settable()),
             "## Activities",
             "The activity is what the agent was last seen doing. It is stored with its source and the time it "
             "began; `swarm ls` shows all three.",
-            _rows(("activity", "meaning"), [(f"`{a}`", _ACTIVITIES[a]) for a in Activity]),
+            source.table(("activity", "meaning"), [(f"`{a}`", _ACTIVITIES[a]) for a in Activity]),
             "## Sources, best evidence first",
-            _rows(("source", "meaning"), [(f"`{s}`", _SOURCES[s]) for s in Source]),
+            source.table(("source", "meaning"), [(f"`{s}`", _SOURCES[s]) for s in Source]),
         )
     )
+
+
+def _settable() -> list[tuple[str, str, str]]:
+    def listed(may: frozenset[Status]) -> str:
+        return ", ".join(f"`{s}`" for s in Status if s in may)
+
+    rows = [(f"`{kind}` agent", "itself", listed(may)) for kind, may in statuses.SETTABLE.items()]
+    return [*rows, ("you, or an automation with the scope", "any instance", listed(statuses.BY_PERSON))]
 
 
 def agents_page() -> str:
@@ -220,12 +233,12 @@ def agents_page() -> str:
             "# Agents",
             "Choose one with `--agent NAME` or the setting `agent`. An experimental agent is built from its "
             "documentation and has not been run with a model by this project.",
-            _rows(("name", "program", "on PATH as", "experimental", "how to get it"), rows),
+            source.table(("name", "program", "on PATH as", "experimental", "how to get it"), rows),
             "## The scripted agent",
             "A deterministic program for demos and tests. It takes its prompt line by line: a line that starts "
             "with one of these words is a step, anything else is task text that it prints. A message it receives "
             "may carry steps too. After the last step it waits for messages.",
-            _rows(("step", "what it does"), grammar),
+            source.table(("step", "what it does"), grammar),
         )
     )
 
@@ -240,7 +253,10 @@ def database_page() -> str:
     with tempfile.TemporaryDirectory() as folder:
         db = open_database(Path(folder) / "swarm.db")
         try:
-            names = "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"
+            names = (
+                "SELECT name FROM sqlite_schema WHERE type = 'table' EXCEPT"
+                " SELECT name FROM pragma_table_list WHERE type = 'shadow' ORDER BY name"
+            )
             for (table_name,) in db.rows(names):
                 if not table_name.startswith(("sqlite_", "_sqlite_")):
                     parts += [f"## {table_name}", _columns(db, table_name)]
@@ -257,6 +273,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "events.md": events_page,
     "settings.md": settings_page,
     "statuses.md": statuses_page,
+    "tools.md": tools.tools_page,
+    "permissions.md": tools.permissions_page,
+    "../contracts/mcp-error-codes.md": tools.error_codes_page,
 }
 
 
@@ -281,6 +300,14 @@ def _block(block: str) -> str:
     return f"{title}\n\n```sh\n{textwrap.dedent(lines)}\n```"
 
 
+def _commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command with its words, those of a group after the group itself."""
+    for name, command in group.commands.items():
+        yield before + name, command
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{before}{name} ")
+
+
 def _usage(name: str, command: Any) -> str:
     words = []
     for parameter in command.params:
@@ -288,6 +315,7 @@ def _usage(name: str, command: Any) -> str:
             several = "..." if parameter.nargs == -1 else ""
             word = _argument(parameter)
             words.append(f"{word}{several}" if parameter.required else f"[{word}]{several}")
+    words += ["COMMAND"] if hasattr(command, "commands") else []
     return " ".join(["swarm", name, "[OPTIONS]", *words])
 
 
@@ -321,7 +349,7 @@ def _columns(db: Any, table_name: str) -> str:
             f"refers to {points_to[column['name']]}" if column["name"] in points_to else "",
         ]
         rows.append((f"`{column['name']}`", column["type"], ", ".join(note for note in notes if note)))
-    return _rows(("column", "type", "notes"), rows)
+    return source.table(("column", "type", "notes"), rows)
 
 
 def _with_layers(text: str) -> str:
@@ -337,7 +365,7 @@ def _layers() -> str:
     rows = [("front", f"`{name}`", _responsibility(name, "")) for name in ("swarm_mcp", "swarm_ui")]
     for number, layer in enumerate(found["layers"], start=1):
         rows += [(str(number), f"`{name}`", _responsibility(name)) for name in layer.replace(" ", "").split("|")]
-    return _rows(("layer", "module", "what it is for"), rows)
+    return source.table(("layer", "module", "what it is for"), rows)
 
 
 def _responsibility(name: str, package: str = "swarm_core") -> str:
@@ -355,12 +383,6 @@ def _docstring(path: Path) -> str:
 
 def _pairs(documented: dict[str, str]) -> list[tuple[str, str]]:
     return [(f"`{name}`", meaning) for name, meaning in documented.items()]
-
-
-def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

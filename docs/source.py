@@ -9,7 +9,7 @@ import ast
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from swarm_core.models import EVENTS
@@ -70,11 +70,17 @@ def texts() -> set[str]:
     return set(_texts(leave_out=()))
 
 
+# Functions that are given a code by its place.
+_TAKES_CODES = ("protocol_error", "refuse", "error", "_record")
+
+
 def _codes(node: ast.AST) -> Iterator[tuple[str, str]]:
     if isinstance(node, ast.Call):
         for keyword in node.keywords:
-            if keyword.arg == "code":
+            if keyword.arg in ("code", "error_code"):
                 yield from ((code, _name(node.func)) for code in _upper(keyword.value))
+        if _name(node.func) in _TAKES_CODES:
+            yield from ((code, "") for argument in node.args for code in _upper(argument))
     elif isinstance(node, ast.ClassDef):
         for statement in node.body:
             if isinstance(statement, ast.Assign) and _targets(statement) == ["code"]:
@@ -111,3 +117,10 @@ def _defines(node: ast.stmt) -> str:
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
         return node.target.id
     return ""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)

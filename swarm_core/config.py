@@ -60,6 +60,16 @@ SETTINGS: dict[str, Setting] = {
         Setting("mcp_port", 3001, "Port of the coordinator.", env="MCP_SERVER_PORT", low=0, high=65535),
         Setting("ui_port", 3000, "Port of the dashboard.", env="SWARM_UI_PORT", low=0, high=65535),
         Setting("log_level", "info", "Verbosity of logs.", env="MCP_LOG_LEVEL"),
+        Setting(
+            "tool_timeout_ms",
+            120_000,
+            "Milliseconds until a tool call is ended; 0 is never. By default 600000 for spawns and pull requests.",
+            env="MCP_TOOL_TIMEOUT",
+            low=0,
+            high=86_400_000,
+        ),
+        Setting("queue_max", 64, "Tool calls that may be under way at once.", low=1, high=1024),
+        Setting("review_rounds", 3, "Reviews of one piece of work before a person is needed.", low=1, high=100),
         Setting("stop_grace", 5.0, "Seconds an agent gets to end by itself on stop.", low=0, high=600),
         Setting("start_timeout", 20.0, "Seconds until a program that does not start has failed.", low=1, high=600),
         Setting(
@@ -114,6 +124,10 @@ class Settings:
     @property
     def config_path(self) -> Path:
         return self.home / "config.toml"
+
+    @property
+    def operator_token(self) -> Path:
+        return self.home / "operator.token"
 
     @property
     def logs(self) -> Path:

@@ -5,6 +5,7 @@ SwarmError
 ├── NotFound           what was named does not exist
 ├── Conflict           the state does not allow it now
 ├── Denied             the caller may not do it
+├── Cancelled          the work was told to stop, and undid itself
 └── ExternalFailure    git, tmux, GitHub, SQLite or an agent program failed
     ├── CommandFailed  a program ended with a failure
     ├── TimedOut       a program or wait took too long and was ended
@@ -44,6 +45,22 @@ CODES: dict[str, str] = {
     "ALREADY_UP": "swarm is already up for this home.",
     "PORT_IN_USE": "The port is taken by another program.",
     "DENIED": "The caller may not do this.",
+    "FORBIDDEN": "No permission rule lets the caller do this.",
+    "UNAUTHORIZED": "No valid token came with the request.",
+    "INVALID_REQUEST": "The request or its arguments do not match the schema.",
+    "CANCELLED": "The work was cancelled and undone.",
+    "TOOL_TIMEOUT": "A tool took longer than it may and was ended.",
+    "QUEUE_OVERLOADED": "Too many calls are under way.",
+    "SHUTTING_DOWN": "The server ends; the call was not carried out.",
+    "INTERRUPTED": "The server died in the middle of the call.",
+    "REQUEST_IN_PROGRESS": "The same call is still under way.",
+    "NO_CHANGES": "There is no commit to review or merge.",
+    "UNCOMMITTED_CHANGES": "The worktree has files that are not committed.",
+    "WORKFLOW_INVALID_STATE": "The instance is not in the state the step needs.",
+    "REVIEW_IN_PROGRESS": "Another review of the work is under way.",
+    "REVIEW_LIMIT_EXCEEDED": "The work has had all its review rounds.",
+    "TEMPLATE_INVALID": "A prompt template of the repository cannot be used.",
+    "TOKEN_NOT_FOUND": "No token belongs to this name.",
     "INTERNAL_ERROR": "A bug in swarm; its traceback is in the log.",
     "EXTERNAL_FAILURE": "Something outside swarm failed.",
     "COMMAND_FAILED": "A program ended with a failure.",
@@ -108,6 +125,10 @@ class Conflict(SwarmError):
 
 class Denied(SwarmError):
     code = "DENIED"
+
+
+class Cancelled(SwarmError):
+    code = "CANCELLED"
 
 
 class ExternalFailure(SwarmError):

@@ -1,8 +1,10 @@
-"""Where issues live: the protocol of a forge, and the local one for repositories without GitHub."""
+"""Where issues and pull requests live: the protocols of a forge, and the local one that needs no GitHub."""
 
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +23,23 @@ class Issue:
     url: str
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A pull request that is to be opened."""
+
+    title: str
+    body: str
+    head_branch: str
+    base_branch: str
+    head_commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    number: int
+    url: str
+
+
 class Forge(Protocol):
     name: str
     slug: str | None
@@ -29,14 +48,25 @@ class Forge(Protocol):
         """The issue, None if the forge has none with this number; raises ExternalFailure."""
 
 
+class PullForge(Protocol):
+    name: str
+
+    def open_pull(self, draft: Draft, *, next_number: int) -> Opened:
+        """Open it and say where it is. `next_number` is for a forge that does not count itself. Twice is safe."""
+
+
 class LocalForge:
-    """Issues as Markdown files `.swarm/issues/<N>.md` in the repository: the first line is the title."""
+    """Issues as Markdown files `.swarm/issues/<N>.md` in the repository: the first line is the title.
+
+    Pull requests are Markdown files too, outside the repository: `keep` stores one by name and returns its path.
+    """
 
     name = "local"
     slug: str | None = None
 
-    def __init__(self, repo_path: str | Path) -> None:
+    def __init__(self, repo_path: str | Path, *, keep: Callable[[str, str], str] | None = None) -> None:
         self._root = Path(repo_path).resolve()
+        self._keep = keep
 
     def get_issue(self, number: int) -> Issue | None:
         path = (self._root / ".swarm" / "issues" / f"{int(number)}.md").resolve()
@@ -50,6 +80,25 @@ class LocalForge:
             ) from error
         title, body = split_title(text)
         return Issue(number, title or f"Issue {number}", body, path.as_uri())
+
+    def open_pull(self, draft: Draft, *, next_number: int) -> Opened:
+        """Write down what is to be merged and how; the address is that of the file, which any editor opens."""
+        if self._keep is None:
+            raise AssertionError("this forge was made for reading issues")
+        repo, head, base = (shlex.quote(str(t)) for t in (self._root, draft.head_branch, draft.base_branch))
+        text = f"""# Pull request #{next_number}: {draft.title}
+
+- branch: {draft.head_branch} at {draft.head_commit}
+- into: {draft.base_branch}
+
+{draft.body.strip()}
+
+## Look at it, merge it
+
+    git -C {repo} diff {base}...{head}
+    git -C {repo} switch {base} && git -C {repo} merge {head}
+"""
+        return Opened(next_number, Path(self._keep(f"pulls/{next_number}.md", text)).as_uri())
 
 
 def split_title(text: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from swarm_core import cancel
 from swarm_core.errors import Conflict, ExternalFailure
 
 _POLL = 0.01
@@ -20,7 +21,7 @@ def hold(path: Path, *, timeout: float = 60.0, holder: str = "", shared: bool = 
     """Hold the lock on `path` and yield its descriptor; pass it to `proc.run(keep_open=...)` to extend it.
 
     A timeout of 0 tries once; a `shared` lock is held by many at once, or by one that is not shared. Raises
-    Conflict (INSTANCE_BUSY) with what the present holder wrote about itself.
+    Conflict (INSTANCE_BUSY) with what the present holder wrote about itself, Cancelled when told to give up.
     """
     fd = _open(path)
     try:
@@ -74,6 +75,7 @@ def _take(fd: int, path: Path, timeout: float, mode: int) -> None:
                     hint="try again in a moment",
                     details={"lock": str(path), "holder": held_by},
                 ) from None
+            cancel.check()
             time.sleep(_POLL)
         else:
             return

@@ -75,6 +75,38 @@ class MessageState(StrEnum):
     FAILED = "failed"
 
 
+class PrincipalKind(StrEnum):
+    INSTANCE = "instance"
+    OPERATOR = "operator"
+    AUTOMATION = "automation"
+
+
+class Verdict(StrEnum):
+    """How a review ended; `none` when its agent ended without one, which is never an approval."""
+
+    NEEDS_WORK = "needs_work"
+    APPROVED = "approved"
+    NONE = "none"
+
+
+class FeedbackType(StrEnum):
+    NEEDS_WORK = "needs_work"
+    SUGGESTIONS = "suggestions"
+    CLARIFICATION = "clarification"
+
+
+class Priority(StrEnum):
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+class PullState(StrEnum):
+    OPEN = "open"
+    MERGED = "merged"
+    CLOSED = "closed"
+
+
 _S = Status
 TRANSITIONS: dict[Status, frozenset[Status]] = {
     _S.STARTING: frozenset({_S.RUNNING, _S.FAILED, _S.TERMINATED}),
@@ -117,6 +149,18 @@ EVENTS: dict[str, str] = {
     "action:done": "All steps of the operation are done.",
     "action:undone": "The operation failed and its steps were undone; error_code says why.",
     "message:accepted": "A message for an instance was recorded.",
+    "review:requested": "A review of a commit was started; metadata has round and commit.",
+    "review:verdict": "A review ended with a verdict; metadata says which, and whether the work had moved on.",
+    "review:ended": "A reviewer ended without a verdict; the work is running again.",
+    "review:limit": "No more review rounds are allowed; the instance needs a person.",
+    "feedback:sent": "Feedback for an instance was recorded.",
+    "pull:opened": "A pull request was opened.",
+    "tool:called": "A tool was called; error_code says why if it failed.",
+    "tool:denied": "A tool call was not allowed; metadata names the rule that decided.",
+    "tool:interrupted": "The server died in the middle of a tool call.",
+    "auth:refused": "A request was refused for who sent it; error_message says why.",
+    "token:issued": "A token was made for a principal.",
+    "token:revoked": "A principal's tokens were revoked.",
     "host:lost": "A host did not answer; nothing is known of its instances until it is back.",
     "host:back": "A host that was lost answers again.",
     "coordinator:started": "The coordinator took the database and adopted the live instances.",
@@ -192,6 +236,82 @@ class Relationship:
     round: int
     head_commit: str | None
     created_at: str
+    verdict: str | None = None
+    verdict_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who a token speaks for: an instance, the operator, or a named automation."""
+
+    kind: str
+    name: str
+    scopes: frozenset[str] = frozenset()
+
+    @property
+    def actor(self) -> str:
+        """The name in events."""
+        return f"automation:{self.name}" if self.kind == PrincipalKind.AUTOMATION else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What was said to an instance about its work; `message_id` is the ledger's row that carries it there."""
+
+    id: str
+    sender: str
+    to_instance: str
+    relationship_id: int | None
+    feedback_type: str
+    priority: str
+    body: str
+    file_path: str
+    message_id: str
+    reviewed_commit: str | None
+    head_commit: str | None
+    created_at: str
+    delivery_status: str = "queued"
+
+    @property
+    def stale(self) -> bool:
+        """Whether the work has moved on since the commit that was reviewed."""
+        return self.reviewed_commit is not None and self.reviewed_commit != self.head_commit
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    id: int
+    forge: str
+    repo_path: str
+    number: int
+    url: str
+    instance_id: str
+    opened_by: str
+    head_branch: str
+    base_branch: str
+    head_commit: str
+    title: str
+    body: str
+    state: str
+    created_at: str
+    updated_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Something that was found; `excerpt` is the passage around the words."""
+
+    kind: str
+    ref: str
+    instance_id: str | None
+    at: str
+    title: str
+    excerpt: str
+
+    def as_json(self) -> dict[str, Any]:
+        """As clients and `--json` show it."""
+        known = {"kind": self.kind, "id": self.ref, "instance_id": self.instance_id, "at": self.at}
+        return known | {"title": self.title, "excerpt": self.excerpt}
 
 
 @dataclass(frozen=True, slots=True)

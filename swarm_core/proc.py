@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from swarm_core import cancel
 from swarm_core.errors import CommandFailed, ExternalFailure, InvalidInput, TimedOut
 
 DEFAULT_TIMEOUT = 60.0
@@ -46,7 +47,8 @@ def run(
     """
     process = _popen(argv, cwd=cwd, env=env, with_stdin=stdin is not None, keep_open=keep_open)
     try:
-        stdout, stderr = process.communicate(stdin, timeout=timeout)
+        with cancel.ending(lambda: end_group(process.pid)):
+            stdout, stderr = process.communicate(stdin, timeout=timeout)
     except subprocess.TimeoutExpired:
         end_group(process.pid)
         process.communicate()

@@ -2,28 +2,63 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from swarm_core import ids, locks
 from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound, SwarmError
 from swarm_core.forge import Forge, Issue, LocalForge, parse_remote
-from swarm_core.hosts.base import Host, Leftovers
+from swarm_core.hosts.base import Host, Leftovers, RepoFacts
 from swarm_core.hosts.local import LocalHost
 from swarm_core.hosts.pool import HostPool
-from swarm_core.models import Event, Instance, Kind, Message, Preserved, Relationship, Wanted
-from swarm_core.ops import clean, doctor, operations, prompts, reconcile, restart, restore, spawn, stop, supervise
-from swarm_core.ops.context import Context, Report, place
+from swarm_core.models import (
+    Event,
+    Feedback,
+    Hit,
+    Instance,
+    Kind,
+    Message,
+    Preserved,
+    Principal,
+    Pull,
+    Relationship,
+    Wanted,
+)
+from swarm_core.ops import (
+    clean,
+    doctor,
+    feedback,
+    lineage,
+    operations,
+    prompts,
+    pulls,
+    reconcile,
+    restart,
+    restore,
+    review,
+    search,
+    spawn,
+    stop,
+    supervise,
+    templates,
+    tokens,
+)
+from swarm_core.ops import status as statuses
+from swarm_core.ops.context import Context, Report, nothing, place
 from swarm_core.ops.doctor import Check
 from swarm_core.ops.reconcile import Finding
+from swarm_core.ops.tokens import Issued
 from swarm_core.store import events, instances, messages, preserved, relationships
-from swarm_core.store.database import make_folder, open_database, utc_now
+from swarm_core.store.database import Database, make_folder, open_database, utc_now
+from swarm_core.store.tokens import TokenRow
 
 COUNT_MAX = 32
 MESSAGE_MAX = 1 << 20
@@ -64,6 +99,14 @@ class Swarm:
         db = open_database(settings.database_path, busy_timeout=settings.number("busy_timeout"), clock=clock)
         host = LocalHost(settings, environ)
         return cls(Context(db, settings, HostPool([host]), report, checkpoint), environ)
+
+    def on(self, db: Database) -> Swarm:
+        """The same swarm with another connection to its database; whoever opened that closes it."""
+        return Swarm(dataclasses.replace(self.context, db=db), self._environ)
+
+    def reporting(self, report: Report) -> Swarm:
+        """The same swarm, telling somebody else what it does."""
+        return Swarm(dataclasses.replace(self.context, report=report), self._environ)
 
     def close(self) -> None:
         self.context.hosts.close()
@@ -109,6 +152,22 @@ class Swarm:
             return events.newest(self.context.db, instance_id=instance_id, limit=limit)
         return events.after(self.context.db, after, instance_id=instance_id, limit=limit)
 
+    def search(
+        self,
+        query: str,
+        *,
+        kinds: Sequence[str] = (),
+        instance: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        limit: int = 20,
+    ) -> list[Hit]:
+        """Events, feedback and messages that have all the words, best first."""
+        only = self.find(instance).id if instance is not None else None
+        return search.find(
+            self.context, query, kinds=kinds, instance_id=only, since=since, until=until, limit=limit
+        )
+
     def screen(self, instance: Instance, *, lines: int | None = None) -> str:
         """What the session shows, or the last screen that was kept of it."""
         host = self.context.host(instance)
@@ -125,6 +184,20 @@ class Swarm:
                 hint=f"`swarm restart {instance.id}` starts it; `swarm logs {instance.id}` shows its last screen",
             )
         return host.attach_argv(instance.id, read_only=read_only)
+
+    def review_link(self, review_id: str) -> Relationship:
+        """What a review reviews: the work, the round and the commit."""
+        return relationships.review_link(self.context.db, review_id)
+
+    def work_prompt(self, task: str, issue: int | None = None) -> str:
+        """Our instructions for a task, for whoever works without an instance of ours."""
+        spawn.check_text(task, None, issue)
+        return prompts.work_steps(prompts.task(task, issue_number=issue, issue=None))
+
+    def review_prompt(self, instance_id: str, focus: str = "") -> str:
+        """The instructions for reviewing an instance as it is now, for whoever reviews it by hand."""
+        spawn.check_text(focus, None, None)
+        return review.prompt(self.context, self.find(instance_id), focus)
 
     # Doing
 
@@ -147,13 +220,19 @@ class Swarm:
         chosen = self._agent(agent)
         facts = self._host.ensure_repo(repo, base)
         found = self._issue(facts["repo_path"], facts["remote_url"], issue, required=not prompt)
-        text = prompts.work(prompt, issue_number=issue, issue=found)
+        text = prompts.task(prompt, issue_number=issue, issue=found)
         spawn.check_text(text, name, issue)
         wish = spawn.Wish(
             kind=Kind.WORK if prompt or issue else Kind.ADHOC,
             repo=facts,
             agent=chosen,
-            prompt=text,
+            prompt=prompts.work(
+                self._work_template(facts) if text else None,
+                text,
+                issue_number=issue,
+                issue=found,
+                plain=table.get(chosen).plain_prompt,
+            ),
             issue_number=issue,
             issue_title=found.title if found else None,
             name=name,
@@ -168,24 +247,130 @@ class Swarm:
         agent: str | None = None,
         name: str | None = None,
         actor: str = "operator",
+        reserved: Callable[[Instance], None] = nothing,
     ) -> Instance:
-        """A second attempt from another instance's last commit; its uncommitted files are not taken along."""
+        """A second attempt from another instance's last commit; its uncommitted files are not taken along.
+
+        `reserved` is called inside the transaction that reserves it.
+        """
         parent = self.find(parent_id)
         spawn.check_text(prompt, name, None)
         facts = self._host.ensure_repo(parent.repo_path, None)
         if parent.branch in facts["branches"]:
             facts = self._host.ensure_repo(parent.repo_path, parent.branch)
+        text = prompt or parent.prompt
         wish = spawn.Wish(
             kind=Kind.FORK,
             repo=facts,
             agent=self._agent(agent or parent.agent),
-            prompt=prompt or parent.prompt,
+            prompt=lambda _: text,
             issue_number=parent.issue_number,
             issue_title=parent.issue_title,
             name=name,
             parent=parent,
         )
-        return self._start([spawn.reserve(self.context, wish, actor=actor)])[0]
+        return self._start([spawn.reserve(self.context, wish, actor=actor, reserved=reserved)])[0]
+
+    def request_review(
+        self,
+        work_id: str,
+        *,
+        reviewer_prompt: str = "",
+        agent: str | None = None,
+        actor: str = "operator",
+        reserved: Callable[[Instance], None] = nothing,
+    ) -> Instance:
+        """Start a reviewer of what the work has committed; the work waits for its verdict.
+
+        `reserved` is called inside the transaction that reserves it.
+        """
+        work = review.check(self.context, self.find(work_id).id, actor=actor)
+        made = review.reserve(
+            self.context,
+            work.id,
+            agent=self._agent(agent or work.agent),
+            focus=reviewer_prompt,
+            actor=actor,
+            reserved=reserved,
+        )
+        return self._start([made])[0]
+
+    def send_feedback(
+        self,
+        target_id: str,
+        body: str,
+        *,
+        feedback_type: str,
+        priority: str = "medium",
+        actor: str = "operator",
+        review_id: str | None = None,
+        recorded: Callable[[Feedback], None] = nothing,
+    ) -> Feedback:
+        """Say something to an instance about its work, as the reviewer `review_id` or as a person."""
+        return feedback.send(
+            self.context,
+            self.find(target_id).id,
+            body,
+            feedback_type=feedback_type,
+            priority=priority,
+            actor=actor,
+            review_id=review_id,
+            recorded=recorded,
+        )
+
+    def set_status(
+        self,
+        instance_id: str,
+        status: str,
+        *,
+        message: str = "",
+        actor: str = "operator",
+        by_person: bool = False,
+        recorded: Callable[[Instance], None] = nothing,
+    ) -> Instance:
+        """Change a status as the instance itself or a person may; see `ops.status`."""
+        return statuses.set_status(
+            self.context,
+            self.find(instance_id).id,
+            status,
+            message=message,
+            actor=actor,
+            by_person=by_person,
+            recorded=recorded,
+        )
+
+    def open_pull(
+        self,
+        target_id: str,
+        *,
+        title: str,
+        description: str,
+        base_branch: str | None = None,
+        actor: str = "operator",
+        review_id: str | None = None,
+        recorded: Callable[[Pull], None] = nothing,
+    ) -> Pull:
+        """Open the pull request of an instance's branch; the one that is open is returned as it is."""
+        return pulls.open_pull(
+            self.context,
+            self.find(target_id).id,
+            title=title,
+            description=description,
+            base_branch=base_branch,
+            actor=actor,
+            review_id=review_id,
+            recorded=recorded,
+        )
+
+    def finish_spawn(self, instance_id: str) -> Instance:
+        """Carry a reserved spawn to its end; the coordinator may have been quicker, also to fail."""
+        with self.context.lock(instance_id) as lock:
+            instance = operations.carry_out(self.context, instance_id, lock=lock)
+        if instance.cleaned:
+            raise ExternalFailure(
+                f"{instance_id} could not be started: {instance.reason}", code="AGENT_START_FAILED"
+            )
+        return instance
 
     def stop(self, id_or_name: str, *, actor: str = "operator") -> Instance:
         """End the agent and keep its work; stopping what is stopped changes nothing."""
@@ -225,6 +410,23 @@ class Swarm:
         with self.context.db.write():
             return messages.accept(self.context.db, instance.id, sender=sender, body=body)
 
+    def list_tokens(self, *, include_revoked: bool = False) -> list[TokenRow]:
+        return tokens.listed(self.context, include_revoked=include_revoked)
+
+    def create_token(self, name: str, scopes: Sequence[str]) -> Issued:
+        return tokens.create(self.context, name, scopes)
+
+    def rotate_token(self, name: str) -> Issued:
+        """A new token for an automation, an instance (by id or name) or `operator`; the old one ends at once."""
+        return tokens.rotate(self.context, name, self.find)
+
+    def revoke_token(self, name: str) -> Principal:
+        return tokens.revoke(self.context, name, self.find)
+
+    def ensure_operator_token(self) -> Path:
+        """The private file with the operator's valid token; makes a new one when it cannot be trusted."""
+        return tokens.ensure_operator(self.context)
+
     def reconcile(self) -> list[Finding]:
         return reconcile.reconcile(self.context)
 
@@ -255,27 +457,22 @@ class Swarm:
         return self.context.hosts.choose()
 
     def _start(self, reserved: list[Instance]) -> list[Instance]:
-        """Carry out the reserved spawns; a failure does not stop the others."""
+        """Carry out the reserved spawns; a failure does not stop the others.
+
+        One alone runs in the calling thread, where its cancellation is heard.
+        """
+        if len(reserved) == 1:
+            return [self.finish_spawn(reserved[0].id)]
         with ThreadPoolExecutor(max_workers=_PARALLEL_STARTS) as pool:
-            runs = [pool.submit(self._spawn, i.id) for i in reserved]
+            runs = [pool.submit(self.finish_spawn, i.id) for i in reserved]
         failed = [(i, e) for i, r in zip(reserved, runs, strict=True) if (e := r.exception()) is not None]
         if not failed:
             return [r.result() for r in runs]
         first = failed[0][1]
-        if isinstance(first, SwarmError) and len(reserved) > 1:
+        if isinstance(first, SwarmError):
             first.details["failed"] = [i.id for i, _ in failed]
             first.details["started"] = [i.id for i in reserved if i.id not in first.details["failed"]]
         raise first
-
-    def _spawn(self, instance_id: str) -> Instance:
-        """Carry out a reserved spawn; the coordinator may have been quicker, also to fail."""
-        with self.context.lock(instance_id) as lock:
-            instance = operations.carry_out(self.context, instance_id, lock=lock)
-        if instance.cleaned:
-            raise ExternalFailure(
-                f"{instance_id} could not be started: {instance.reason}", code="AGENT_START_FAILED"
-            )
-        return instance
 
     def _request(self, id_or_name: str, request: Callable[[Instance], None]) -> Instance:
         """Finish what is open, record the new intent, carry it out; all alone with the instance."""
@@ -296,6 +493,12 @@ class Swarm:
                 hint=f"{agent.install_hint}; or try --agent scripted",
             )
         return agent.name
+
+    def _work_template(self, facts: RepoFacts) -> str | None:
+        """The repository's own, from a commit that no agent has written."""
+        repo_path = facts["repo_path"]
+        commit = lineage.trusted_commit(self.context.db, repo_path, facts["base_branch"], facts["base_commit"])
+        return templates.find(self._host, repo_path, commit, "work")
 
     def _issue(self, repo_path: str, remote: str | None, number: int | None, *, required: bool) -> Issue | None:
         if number is None:

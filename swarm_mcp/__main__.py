@@ -1,4 +1,4 @@
-"""`python -m swarm_mcp` runs the coordinator."""
+"""`python -m swarm_mcp` runs the coordinator; with `--stdio` it serves one client on stdin and stdout."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ import os
 import sys
 
 from swarm_core import config, process
-from swarm_mcp import coordinator
+from swarm_core.errors import InvalidInput
 
 
 def main() -> None:
-    coordinator.run(config.load(os.environ), os.environ)
+    settings = config.load(os.environ)
+    if sys.argv[1:] == ["--stdio"]:
+        from swarm_mcp import pipe  # noqa: PLC0415  each way needs only its own half
+
+        pipe.run(settings, os.environ)
+    elif sys.argv[1:]:
+        raise InvalidInput("usage: python -m swarm_mcp [--stdio]")
+    else:
+        from swarm_mcp import coordinator  # noqa: PLC0415
+
+        coordinator.run(settings, os.environ)
 
 
 if __name__ == "__main__":

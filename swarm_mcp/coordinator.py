@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 from collections.abc import Mapping
 
 from swarm_core import config, process
 from swarm_core.config import Settings
+from swarm_core.ops.context import Report, nothing
+from swarm_core.store import requests
 from swarm_core.swarm import Swarm
-from swarm_mcp import server
+from swarm_mcp import presence, server
+from swarm_mcp.loop import LoopStore
 from swarm_mcp.watch import Watch
 
 log = logging.getLogger(__name__)
 
 
-def run(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Returns after SIGTERM or SIGINT; raises what ended the watching."""
+def run(settings: Settings, environ: Mapping[str, str], *, checkpoint: Report = nothing) -> None:
+    """Returns after SIGTERM or SIGINT; raises what ended the watching. `checkpoint` is told of every step."""
     process.log_to_stderr(settings.text("log_level"))
     card = process.own_card(process.COORDINATOR, settings, environ)
     with contextlib.ExitStack() as stack:
@@ -24,11 +28,18 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
         listening = stack.enter_context(process.listen(settings.integer("mcp_port")))
         port = listening.getsockname()[1]
         settings = config.load(environ, mcp_port=port)
-        swarm = stack.enter_context(Swarm.open(settings, environ))
+        swarm = stack.enter_context(Swarm.open(settings, environ, checkpoint=checkpoint))
+        swarm.ensure_operator_token()
+        store = stack.enter_context(contextlib.closing(LoopStore(settings)))
+        me = stack.enter_context(presence.present(settings))
+        requests.sweep(swarm.context.db, lambda server: presence.is_alive(settings, server))
         watch = Watch(swarm.context)
-        http = server.make(server.application(card, settings, watch), port)
+        http = server.make(server.service(card, settings, swarm, watch, store, me), port)
         stack.enter_context(watch.watching(on_failure=lambda: setattr(http, "should_exit", True)))
         claim.announce(port)
+        # What was imported stays for ever; looking at it again and again is a tenth of a call's cost.
+        gc.collect()
+        gc.freeze()
         log.info("the coordinator listens on %s:%s with %s", process.LOOPBACK, port, settings.database_path)
         server.run(http, listening)
         watch.raise_failure()

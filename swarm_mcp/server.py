@@ -1,48 +1,200 @@
-"""HTTP on the loopback: who may talk to us, and whether we are well."""
+"""HTTP on the loopback: the routes, who may come in, and how the server ends without leaving a call unanswered."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import signal
 import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import uvicorn
+from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from swarm_core import process
 from swarm_core.config import Settings
+from swarm_core.errors import SwarmError
+from swarm_core.models import PrincipalKind
 from swarm_core.process import Card
+from swarm_core.store import events, instances, requests
+from swarm_core.swarm import Swarm
+from swarm_mcp import metrics as prometheus
+from swarm_mcp import presence
+from swarm_mcp.dispatch import Dispatcher
+from swarm_mcp.hooks import Hooks
+from swarm_mcp.identity import MCP_SCOPE, Door, Identity, Refusals
+from swarm_mcp.loop import LoopStore
+from swarm_mcp.metrics import Metrics
+from swarm_mcp.protocol import SwarmServer
+from swarm_mcp.resources import Reader
+from swarm_mcp.transport import HybridSessionManager
 from swarm_mcp.watch import Watch
 
 _END_WITHIN = 5
+_KEEP_ALIVE = 75
+_LOOK_EVERY = 2.0
+_SWEEP_EVERY = 30.0
+
+log = logging.getLogger(__name__)
 
 
-def application(card: Card, settings: Settings, watch: Watch) -> Starlette:
-    async def health(_: Request) -> JSONResponse:
+@dataclass(slots=True)
+class Service:
+    """Everything that answers requests; lives as long as the process."""
+
+    card: Card
+    settings: Settings
+    swarm: Swarm
+    watch: Watch
+    store: LoopStore
+    identity: Identity
+    metrics: Metrics
+    dispatcher: Dispatcher
+    refusals: Refusals
+    manager: HybridSessionManager
+
+    async def health(self, _: Request) -> JSONResponse:
         body = process.health(
-            card, settings, instances=watch.instances, last_look_age_s=watch.age(), problem=watch.problem()
+            self.card,
+            self.settings,
+            instances=self.watch.instances,
+            last_look_age_s=self.watch.age(),
+            problem=self.watch.problem(),
         )
         return JSONResponse(body, status_code=200 if body["ok"] else 503)
 
-    return Starlette(routes=[Route("/health", health)])
+    async def show_metrics(self, _: Request) -> Response:
+        loop = asyncio.get_running_loop()
+        db = self.swarm.context.db
+        statuses, newest = await loop.run_in_executor(
+            None, lambda: (instances.by_status(db), events.newest_id(db))
+        )
+        text = self.metrics.text(
+            running=self.dispatcher.size,
+            sessions=self.manager.open_sessions,
+            statuses=statuses,
+            newest_event=newest,
+        )
+        return PlainTextResponse(text, media_type=prometheus.CONTENT_TYPE)
+
+    async def close(self) -> None:
+        """Before the server ends: calls in flight get their answers, open streams are closed."""
+        await self.dispatcher.close()
+        await self.manager.terminate_where(lambda _: True)
+        await self.refusals.drain()
+
+    async def housekeeping(self) -> None:
+        """Cut off who has lost their token, and tell of calls that died with their server."""
+        swept = 0.0
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await self.manager.terminate_where(self._is_gone)
+                if loop.time() - swept > _SWEEP_EVERY:
+                    swept = loop.time()
+                    await loop.run_in_executor(None, self._sweep)
+            except SwarmError as error:
+                log.warning("housekeeping failed: %s (%s)", error.message, error.code)
+            await asyncio.sleep(_LOOK_EVERY)
+
+    def _sweep(self) -> None:
+        """In a thread: the loop's own connection leaves the disk to us."""
+        self.swarm.context.db.checkpoint()
+        requests.sweep(self.swarm.context.db, lambda server: presence.is_alive(self.settings, server))
+        presence.forget_dead(self.settings)
+
+    def _is_gone(self, owner: AuthorizationContext) -> bool:
+        name = owner["subject"] or ""
+        if owner["client_id"].startswith("automation:"):
+            return not self.identity.is_current(PrincipalKind.AUTOMATION, name)
+        kind = PrincipalKind.OPERATOR if name == PrincipalKind.OPERATOR else PrincipalKind.INSTANCE
+        return not self.identity.is_current(kind, name)
 
 
-def make(app: Starlette, port: int) -> uvicorn.Server:
-    app.user_middleware.append(Middleware(OnlyForUs, port=port))
+def service(card: Card, settings: Settings, swarm: Swarm, watch: Watch, store: LoopStore, me: str) -> Service:
+    metrics = Metrics()
+
+    def alive(server: str) -> bool:
+        return presence.is_alive(settings, server)
+
+    dispatcher = Dispatcher(swarm, settings, store, server=me, alive=alive, metrics=metrics)
+
+    def count(reason: str) -> None:
+        metrics.refused[reason] += 1
+
+    refusals = Refusals(swarm.context.db, count)
+    manager = HybridSessionManager(SwarmServer(dispatcher, Reader(swarm)))
+
+    def foreign(session: str, scope: Scope) -> None:
+        actor = scope["swarm.principal"].actor
+        refusals.add("session of another", name=None, principal=actor, session=session[:8], path=scope["path"])
+
+    manager.on_foreign = foreign
+    identity = Identity(store)
+    return Service(card, settings, swarm, watch, store, identity, metrics, dispatcher, refusals, manager)
+
+
+def application(service: Service, port: int) -> Front:
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with service.manager.run():
+            keeping = asyncio.create_task(service.housekeeping())
+            try:
+                yield
+            finally:
+                keeping.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await keeping
+
+    def door(app: ASGIApp, scope: str) -> Door:
+        return Door(app, service.identity, service.refusals, scope=scope)
+
+    hooks = Route("/hooks/{event}", Hooks(service.swarm.context.db, service.metrics).answer, methods=["POST"])
+    pages = Starlette(
+        routes=[
+            Route("/hooks/{event}", door(hooks.app, "hooks"), methods=["POST"]),
+            Route("/metrics", door(Route("/metrics", service.show_metrics).app, "metrics")),
+            Route("/health", service.health),
+        ],
+        lifespan=lifespan,
+    )
+    return Front(pages, door(service.manager.handle_request, MCP_SCOPE), port)
+
+
+class HttpServer(uvicorn.Server):
+    """Lets the service end its work before the connections are closed."""
+
+    def __init__(self, settings: uvicorn.Config, service: Service) -> None:
+        super().__init__(settings)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._service.close()
+        await super().shutdown(sockets)
+
+
+def make(service: Service, port: int) -> HttpServer:
     settings = uvicorn.Config(
-        app,
+        application(service, port),
+        loop="uvloop",
+        http="httptools",
+        ws="none",
         log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
-        lifespan="off",
+        lifespan="on",
+        timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=_END_WITHIN,
     )
-    return uvicorn.Server(settings)
+    return HttpServer(settings, service)
 
 
 def run(server: uvicorn.Server, listening: socket.socket) -> None:
@@ -57,11 +209,15 @@ def run(server: uvicorn.Server, listening: socket.socket) -> None:
     server.run(sockets=[listening])
 
 
-class OnlyForUs:
-    """Refuses requests whose Host is not ours, so that no web page can reach us under another name."""
+class Front:
+    """Refuses requests whose Host is not ours, so that no web page can reach us under another name.
 
-    def __init__(self, app: ASGIApp, port: int) -> None:
-        self._app = app
+    `/mcp` is most of the traffic and goes straight to its door.
+    """
+
+    def __init__(self, pages: ASGIApp, mcp: ASGIApp, port: int) -> None:
+        self._pages = pages
+        self._mcp = mcp
         self._port = port
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,4 +226,4 @@ class OnlyForUs:
             refused = PlainTextResponse("this name is not served here\n", status_code=403 if hosts else 400)
             await refused(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        await (self._mcp if scope.get("path") == "/mcp" else self._pages)(scope, receive, send)

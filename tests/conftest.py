@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import tempfile
@@ -11,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import make_repo
-
-_KEEP = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "TERM", "PYTHONPATH", "CI")
+from tests.support import isolate, make_repo
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -25,17 +22,7 @@ def interruptible() -> None:
 @pytest.fixture(autouse=True)
 def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No test sees the person's home, git configuration, tmux or tokens."""
-    for name in list(os.environ):
-        if name not in _KEEP and not name.startswith(("PYTEST_", "COV_")):
-            monkeypatch.delenv(name)
-    user_home = tmp_path / "user-home"
-    user_home.mkdir()
-    monkeypatch.setenv("HOME", str(user_home))
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
-    for role in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{role}_NAME", "Test Person")
-        monkeypatch.setenv(f"GIT_{role}_EMAIL", "person@example.invalid")
+    isolate(monkeypatch, tmp_path / "user-home")
 
 
 @pytest.fixture

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from swarm_core.store import tokens
+from swarm_core.store.database import Database
+
+_KEEP = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "TERM", "PYTHONPATH", "CI")
+
+
+def isolate(monkeypatch: pytest.MonkeyPatch, user_home: Path) -> None:
+    """From now on nothing of the person's home, git configuration, tmux or tokens is seen."""
+    for name in list(os.environ):
+        if name not in _KEEP and not name.startswith(("PYTEST_", "COV_")):
+            monkeypatch.delenv(name)
+    user_home.mkdir()
+    monkeypatch.setenv("HOME", str(user_home))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "Test Person")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "person@example.invalid")
 
 
 def git_run(cwd: Path, *args: str, stdin: bytes | None = None) -> str:
@@ -38,3 +58,9 @@ def wait_until(condition: Callable[[], object], *, timeout: float = 15.0, what: 
             return value
         time.sleep(0.01)
     pytest.fail(f"not within {timeout:g} s: {what or condition}")
+
+
+def token_owner(db: Database, token: str) -> str | None:
+    """The name a token speaks for; None when it speaks for nobody."""
+    principal = tokens.lookup(db, token).principal
+    return principal.name if principal else None

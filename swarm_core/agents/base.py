@@ -57,11 +57,18 @@ class Reading:
 
 
 class Agent(Protocol):
+    """One agent program.
+
+    `plain_prompt` says that it carries out its prompt line by line, so that nothing may be written around what it
+    was asked: instructions meant for a model would be taken for steps.
+    """
+
     name: str
     title: str
     program: str
     experimental: bool
     install_hint: str
+    plain_prompt: bool
 
     def plan(self, spec: Spec, *, resume: bool) -> Plan:
         """How to start; with `resume`, also how to go on with the conversation if there is one."""

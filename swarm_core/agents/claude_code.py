@@ -55,6 +55,7 @@ class ClaudeCode:
     program = "claude"
     experimental = False
     install_hint = "npm install -g @anthropic-ai/claude-code, then run claude once to sign in"
+    plain_prompt = False
 
     def plan(self, spec: Spec, *, resume: bool) -> Plan:
         common = (

@@ -31,6 +31,7 @@ class Codex:
     program = "codex"
     experimental = True
     install_hint = "npm install -g @openai/codex, then run codex login"
+    plain_prompt = False
 
     def plan(self, spec: Spec, *, resume: bool) -> Plan:
         turn_file = str(Path(spec.instance_dir, _TURN_FILE))

@@ -24,6 +24,7 @@ class Gemini:
     program = "gemini"
     experimental = True
     install_hint = "npm install -g @google/gemini-cli, then run gemini once to sign in"
+    plain_prompt = False
 
     def plan(self, spec: Spec, *, resume: bool) -> Plan:
         settings = {

@@ -21,6 +21,7 @@ class OpenCode:
     program = "opencode"
     experimental = True
     install_hint = "npm install -g opencode-ai, then run opencode auth login"
+    plain_prompt = False
 
     def plan(self, spec: Spec, *, resume: bool) -> Plan:
         config = {

@@ -17,6 +17,7 @@ class Scripted:
     program = sys.executable
     experimental = False
     install_hint = "it is part of swarm"
+    plain_prompt = True
 
     def plan(self, spec: Spec, *, resume: bool) -> Plan:
         argv = (

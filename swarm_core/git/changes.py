@@ -37,20 +37,26 @@ class FileChange:
 
 def change_stats(path: str | Path, base_commit: str | None) -> ChangeStats:
     """Files and lines by which the working tree differs from the commit; binary and huge files count no lines."""
-    listed = _git(path, "diff", "--numstat", "-z", *_PLAIN, _start(path, base_commit), "--")
+    files, added, deleted = numstat(path, _start(path, base_commit))
+    untracked = untracked_files(path)
+    added += sum(_count_lines(Path(path) / name) for name in untracked)
+    return ChangeStats(len({*files, *untracked}), added, deleted, len(untracked))
+
+
+def numstat(path: str | Path, *revisions: str) -> tuple[list[str], int, int]:
+    """The files that differ and the lines added and deleted, from one commit to the worktree or to another."""
+    listed = _git(path, "diff", "--numstat", "-z", *_PLAIN, *revisions, "--")
     fields = iter(nul_list_with_empty(listed))
-    files, added, deleted = set[str](), 0, 0
+    files, added, deleted = dict[str, None](), 0, 0
     for field in fields:
         plus, minus, name = field.split("\t", 2)
         if not name:
             next(fields)
             name = next(fields)
-        files.add(name)
+        files[name] = None
         added += int(plus) if plus.isdigit() else 0
         deleted += int(minus) if minus.isdigit() else 0
-    untracked = untracked_files(path)
-    added += sum(_count_lines(Path(path) / name) for name in untracked)
-    return ChangeStats(len(files.union(untracked)), added, deleted, len(untracked))
+    return list(files), added, deleted
 
 
 def changes(path: str | Path, base_commit: str | None) -> list[FileChange]:

@@ -8,6 +8,8 @@ from swarm_core.git.command import _git, check_branch_name, check_commit_id, nul
 from swarm_core.git.merge import delete_branch
 from swarm_core.git.refs import branches, git_dirs, ref_commit
 
+_REVIEWS = "refs/heads/review/"
+
 
 def own_commits(repo: str | Path, branch: str, base_commit: str | None) -> int:
     """How many commits the branch has beyond its base; 0 when the branch does not exist."""
@@ -24,13 +26,17 @@ def tip(repo: str | Path, branch: str) -> str | None:
 
 
 def delete_if_elsewhere(repo: str | Path, branch: str) -> bool:
-    """Delete the branch if another branch, remote branch or tag has all its commits; True when it is gone."""
+    """Delete the branch if another branch, remote branch or tag has all its commits; True when it is gone.
+
+    The branch of a review does not count: it comes and goes with the work that it was made from.
+    """
     commit = tip(repo, branch)
     if commit is None:
         return True
     holders = ("refs/heads", "refs/remotes", "refs/tags")
     found = nul_list(_git(repo, "for-each-ref", "--format=%(refname)%00", "--contains", commit, *holders))
-    if not {name.strip() for name in found} - {f"refs/heads/{branch}", ""}:
+    others = {name.strip() for name in found} - {f"refs/heads/{branch}", ""}
+    if not [name for name in others if not name.startswith(_REVIEWS)]:
         return False
     return delete_branch(repo, branch, only_if_at=commit)
 

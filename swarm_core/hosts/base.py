@@ -88,6 +88,28 @@ class ChangeFacts(TypedDict):
     deleted: int
 
 
+class BranchFacts(TypedDict):
+    """What an instance's branch holds against a base, and what its worktree holds beyond the branch.
+
+    `commits` are those the base has not, `own_commits` those the commit it started from has not either. Of dirty
+    and changed files the first are named and all are counted. `start` is where branch and base went apart.
+    """
+
+    head_commit: str | None
+    base_commit: str | None
+    start: str | None
+    on_branch: str | None
+    worktree: bool
+    commits: int
+    own_commits: int
+    dirty: list[str]
+    dirty_count: int
+    files: list[str]
+    files_count: int
+    added: int
+    deleted: int
+
+
 class Leftovers(TypedDict):
     """What removing an instance would take away."""
 
@@ -188,7 +210,21 @@ class Host(Protocol):
 
     def changes(self, place: Place) -> ChangeFacts: ...
 
+    def branch_state(self, place: Place, base: str) -> BranchFacts:
+        """What would be reviewed or merged; a base that does not exist has no commit."""
+        ...
+
+    def read_file(self, repo_path: str, commit: str, path: str, *, max_bytes: int) -> str | None:
+        """A text file of a repository as a commit has it; None when it has none."""
+        ...
+
     def leftovers(self, place: Place) -> Leftovers: ...
+
+    def write_file(self, instance_id: str, name: str, text: str) -> str:
+        """Put a file into the instance's own folder, whole or not at all; returns its path."""
+        ...
+
+    def remove_file(self, instance_id: str, name: str) -> None: ...
 
     def remove_files(self, instance_id: str) -> None: ...
 

@@ -32,6 +32,16 @@ def make_private(path: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
 
 
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a file in one step, readable by its owner alone."""
+    make_private(path.parent)
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+    fresh.replace(path)
+
+
 def check_own(path: Path) -> None:
     """Refuse a folder that somebody else made or can write to, as anybody can in /tmp."""
     facts = path.stat()

@@ -11,14 +11,17 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from swarm_core import cancel
 from swarm_core.config import Settings
 from swarm_core.errors import ExternalFailure, TimedOut
 from swarm_core.hosts import launcher
 from swarm_core.hosts.base import SessionFacts, StartOrder
-from swarm_core.hosts.folders import check_own, make_private
+from swarm_core.hosts.folders import check_own, make_private, write_private
 from swarm_core.hosts.look import session_facts
 from swarm_core.tmux.panes import Pane
 from swarm_core.tmux.sessions import Tmux
+
+_LISTEN_MS = 200
 
 
 def start(settings: Settings, tmux: Tmux, order: StartOrder, environ: Mapping[str, str]) -> SessionFacts:
@@ -43,16 +46,6 @@ def start(settings: Settings, tmux: Tmux, order: StartOrder, environ: Mapping[st
         )
         _await_exec(tmux, pane, ready, timeout=settings.number("start_timeout"))
     return session_facts(pane)
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Replace a file in one step, readable by its owner alone."""
-    make_private(path.parent)
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-    fresh.replace(path)
 
 
 def _argv(order: StartOrder) -> list[str]:
@@ -98,7 +91,8 @@ def _await_exec(tmux: Tmux, pane: Pane, ready: int, *, timeout: float) -> None:
     poll.register(ready, select.POLLIN)
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        if not poll.poll(200):
+        if not poll.poll(_LISTEN_MS):
+            cancel.check()
             if not _alive(pane.pid):
                 break
             continue

@@ -18,9 +18,10 @@ from swarm_core import git
 from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, InvalidInput, NotFound
-from swarm_core.git import history
+from swarm_core.git import commits, history
 from swarm_core.hosts import environment, look, warm
 from swarm_core.hosts.base import (
+    BranchFacts,
     ChangeFacts,
     InstanceFacts,
     Leftovers,
@@ -31,7 +32,7 @@ from swarm_core.hosts.base import (
     StartOrder,
     Watched,
 )
-from swarm_core.hosts.folders import check_own, file_errors, make_private
+from swarm_core.hosts.folders import check_own, file_errors, make_private, write_private
 from swarm_core.tmux import processes
 from swarm_core.tmux.conf import write_config
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 
 _NO_LEADER = -1
+_DIRTY_NAMED = 20
+_CHANGED_NAMED = 100
 
 
 class LocalHost:
@@ -241,6 +244,42 @@ class LocalHost:
         }
 
     @file_errors()
+    def branch_state(self, place: Place, base: str) -> BranchFacts:
+        repo, path = place["repo_path"], Path(place["worktree_path"])
+        if not self._has_repo(place):
+            raise NotFound(f"the repository {repo} is gone", code="GIT_REPOSITORY_NOT_FOUND")
+        head, target = self.branch_tip(place), _commit_of(repo, base)
+        before = [c for c in (target, place["base_commit"]) if c]
+        found = commits.Comparison(None, [], 0, 0)
+        if head:
+            found = commits.compare(repo, before[0] if before else None, head)
+        present = path.is_dir()
+        dirty = git.dirty_files(str(path)) if present else []
+        return {
+            "head_commit": head,
+            "base_commit": target,
+            "start": found.start,
+            "on_branch": git.current_branch(str(path)) if present else None,
+            "worktree": present,
+            "commits": commits.count_beyond(repo, head, before[:1]) if head else 0,
+            "own_commits": commits.count_beyond(repo, head, before) if head else 0,
+            "dirty": [_printable(name) for name in dirty[:_DIRTY_NAMED]],
+            "dirty_count": len(dirty),
+            "files": [_printable(name) for name in found.files[:_CHANGED_NAMED]],
+            "files_count": len(found.files),
+            "added": found.added,
+            "deleted": found.deleted,
+        }
+
+    @file_errors()
+    def read_file(self, repo_path: str, commit: str, path: str, *, max_bytes: int) -> str | None:
+        data = commits.read_file(repo_path, commit, path, max_bytes=max_bytes)
+        try:
+            return None if data is None else data.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"{path} in commit {commit[:12]} is no UTF-8 text") from error
+
+    @file_errors()
     def leftovers(self, place: Place) -> Leftovers:
         path = Path(place["worktree_path"])
         present = path.is_dir()
@@ -249,6 +288,16 @@ class LocalHost:
             "own_commits": history.own_commits(place["repo_path"], place["branch"], place["base_commit"]),
             "bytes": _size(path) if present else 0,
         }
+
+    @file_errors()
+    def write_file(self, instance_id: str, name: str, text: str) -> str:
+        path = self._own_file(instance_id, name)
+        write_private(path, text.encode())
+        return str(path)
+
+    @file_errors()
+    def remove_file(self, instance_id: str, name: str) -> None:
+        self._own_file(instance_id, name).unlink(missing_ok=True)
 
     def remove_files(self, instance_id: str) -> None:
         with file_errors():
@@ -268,6 +317,13 @@ class LocalHost:
 
     def close(self) -> None:
         self._look.close()
+
+    def _own_file(self, instance_id: str, name: str) -> Path:
+        folder = self._settings.instance_dir(instance_id)
+        path = folder / name
+        if ".." in path.parts or not path.is_relative_to(folder):
+            raise InvalidInput(f"{name[:200]!r} is no file of an instance's own folder")
+        return path
 
     def _has_repo(self, place: Place) -> bool:
         return Path(place["repo_path"]).is_dir()
@@ -289,6 +345,21 @@ class LocalHost:
         taken = self.preserved_refs(place["repo_path"], place["instance_id"])
         numbered = (f"{ref}-{n}" for n in itertools.count(2))
         return next(name for name in itertools.chain([ref], numbered) if name not in taken)
+
+
+def _commit_of(repo_path: str, base: str) -> str | None:
+    """What a base stands for now. HEAD says nothing: it moves with whatever the person has checked out."""
+    if base == "HEAD":
+        return None
+    try:
+        return git.resolve_base(repo_path, base).commit
+    except (NotFound, InvalidInput):
+        return None
+
+
+def _printable(name: str) -> str:
+    """A file name that can be shown and stored: agents choose them."""
+    return "".join(c if c.isprintable() else "�" for c in name)
 
 
 def _end_survivors(mark: str, grace: float) -> None:

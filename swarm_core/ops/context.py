@@ -20,6 +20,10 @@ def _silent(_: str) -> None:
     return
 
 
+def nothing(_: object) -> None:
+    """For whoever does not need to be told inside the transaction of an effect."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """`report` hears what is being done, for a person who waits; `checkpoint` is told of every step."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from swarm_core.agents import table
 from swarm_core.errors import SwarmError
 from swarm_core.models import Instance
+from swarm_core.ops import tokens
 from swarm_core.ops.context import Context, place
 from swarm_core.ops.reconcile import reconcile, strangers
 from swarm_core.store import actions, events, instances, preserved
@@ -38,6 +39,19 @@ def examine(context: Context, *, fix: bool) -> list[Check]:
         except SwarmError as error:
             checks.append(Check(_name(look), "fail", f"{error.message} [{error.code}]", error.hint or ""))
     return checks
+
+
+def _operator_token(context: Context, fix: bool) -> Iterator[Check]:
+    path, problem = context.settings.operator_token, tokens.operator_problem(context)
+    if problem is None:
+        yield Check("operator token", "ok", str(path))
+    elif fix:
+        tokens.ensure_operator(context)
+        yield Check("operator token", "fixed", f"{path}: {problem}; there is a new one now")
+    elif problem == tokens.MISSING:
+        yield Check("operator token", "warn", f"{path}: {problem}", "the coordinator makes it when it starts")
+    else:
+        yield Check("operator token", "fail", f"{path}: {problem}", "`swarm doctor --fix` makes a new one")
 
 
 def _programs(context: Context, fix: bool) -> Iterator[Check]:
@@ -170,6 +184,7 @@ def _is_kept_in(context: Context, repo_path: str, instance: Instance) -> bool:
 _LOOKS: tuple[Callable[[Context, bool], Iterator[Check]], ...] = (
     _home,
     _database,
+    _operator_token,
     _programs,
     _interrupted,
     _sessions,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from swarm_core.errors import HostLost, SwarmError
-from swarm_core.hosts.base import Host, InstanceFacts, SessionFacts, Watched
-from swarm_core.models import WORKTREE_GONE, Activity, Instance, Source, Status, Wanted, parse_iso
+from swarm_core.hosts.base import Host, InstanceFacts, ReadingFacts, SessionFacts, Watched
+from swarm_core.models import WORKTREE_GONE, Activity, Instance, Kind, Source, Status, Wanted, parse_iso
 from swarm_core.ops import operations, session
 from swarm_core.ops.context import Context
 from swarm_core.store import actions, events, hosts, instances, tokens
@@ -18,6 +18,7 @@ from swarm_core.store import actions, events, hosts, instances, tokens
 _ENDS_WITH_ITS_AGENT = frozenset({Status.STARTING, Status.RUNNING, Status.CHANGES_REQUESTED})
 _END_KNOWN_WITHIN = 0.5
 _STUCK = "what was found"
+_HOOK_HOLDS = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -217,11 +218,17 @@ def _record_end(
     with db.write():
         tokens.revoke(db, instance.id)
         instances.observe(db, instance.id, Activity.EXITED, source=Source.PROCESS, detail=detail)
-        if instance.status in _ENDS_WITH_ITS_AGENT:
+        if _ends_with_its_agent(instances.get(db, instance.id)):
             instances.change_status(db, instance.id, status, actor="supervisor", reason=why)
         instances.set_fields(db, instance.id, wanted=Wanted.STOPPED, reason=why, pid=None, **known)
         told = {k: known.get(k) for k in ("exit_code", "exit_signal")} | {"why": why}
         events.add(db, "instance:exited", instance_id=instance.id, actor="supervisor", metadata=told)
+
+
+def _ends_with_its_agent(instance: Instance) -> bool:
+    """A pull request and work that is reviewed or approved live on; a reviewer's task ends with its verdict."""
+    given = instance.kind == Kind.REVIEW and instance.status == Status.APPROVED
+    return given or instance.status in _ENDS_WITH_ITS_AGENT
 
 
 def _observe(context: Context, instance: Instance, facts: InstanceFacts) -> None:
@@ -236,6 +243,8 @@ def _observe(context: Context, instance: Instance, facts: InstanceFacts) -> None
         now = instances.get(context.db, instance.id)
         if now.wanted != Wanted.RUNNING or now.epoch != instance.epoch:
             return  # stopped or started again since the look; what was seen is history
+        if _knows_better(now, reading, context.db.now()):
+            return
         instances.observe(
             context.db,
             instance.id,
@@ -244,6 +253,17 @@ def _observe(context: Context, instance: Instance, facts: InstanceFacts) -> None
             detail=reading["detail"],
             at=reading["at"],
         )
+
+
+def _knows_better(instance: Instance, reading: ReadingFacts, now: str) -> bool:
+    """Whether what the agent itself reported through a hook is better evidence than what was seen from outside."""
+    if instance.activity_source != Source.HOOK:
+        return False
+    if reading["source"] == Source.PROCESS:
+        return True
+    if reading["at"] is not None:
+        return parse_iso(reading["at"]) <= parse_iso(instance.activity_at)
+    return (parse_iso(now) - parse_iso(instance.activity_at)).total_seconds() < _HOOK_HOLDS
 
 
 def _tell(context: Context, instance: Instance, what: str, *, mended: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from swarm_core.hosts.base import PreservedFacts
 from swarm_core.ops.context import place
 from swarm_core.ops.steps import Job
-from swarm_core.store import instances, preserved
+from swarm_core.store import instances, preserved, pulls
 
 _REF_UNSAFE = re.compile(r"[^0-9TZ]")
 
@@ -25,7 +25,9 @@ def take_away(job: Job, *, why: str) -> dict[str, Any]:
 
 
 def delete_branch(job: Job) -> dict[str, Any]:
-    """Delete the branch when every commit on it is on another one too."""
+    """Delete the branch when every commit on it is on another one too and no open pull request needs it."""
+    if pulls.open_of(job.context.db, job.instance.repo_path, job.instance.branch) is not None:
+        return {"branch_deleted": False}
     return {"branch_deleted": job.host.delete_branch(place(job.instance))}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,10 @@ from swarm_core import ids
 from swarm_core.agents import table
 from swarm_core.errors import InvalidInput
 from swarm_core.hosts.base import Host, RepoFacts
-from swarm_core.models import Activity, Instance, Kind, Source, Status, Wanted
+from swarm_core.models import TRANSITIONS, Activity, Instance, Kind, Source, Status, Wanted
 from swarm_core.ops import removal, session
-from swarm_core.ops.context import Context, place
+from swarm_core.ops.context import Context, nothing, place
+from swarm_core.ops.prompts import Prompt
 from swarm_core.ops.steps import Job, Operation, Step
 from swarm_core.store import actions, hosts, instances, relationships, tokens
 
@@ -24,16 +27,23 @@ ISSUE_MAX = 999_999_999
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a person or agent asked to be spawned, already checked against the repository."""
+    """What a person or agent asked to be spawned, already checked against the repository.
+
+    The prompt is written when id and places are known. `relation` is to the parent, `round` that of a review, and
+    `number` the agent number to begin with when the next one is not wanted.
+    """
 
     kind: Kind
     repo: RepoFacts
     agent: str
-    prompt: str
+    prompt: Prompt
     issue_number: int | None = None
     issue_title: str | None = None
     name: str | None = None
     parent: Instance | None = None
+    relation: str = relationships.FORK
+    round: int = 1
+    number: int | None = None
 
 
 def check_text(prompt: str, name: str | None, issue: int | None) -> None:
@@ -59,10 +69,15 @@ def check_text(prompt: str, name: str | None, issue: int | None) -> None:
         raise InvalidInput(f"an issue number is between 1 and {ISSUE_MAX}", hint="for example --issue 123")
 
 
-def reserve(context: Context, wish: Wish, *, actor: str) -> Instance:
-    """Allocate the id and record row, intent and event in one transaction; nothing else has happened yet."""
+def reserve(
+    context: Context, wish: Wish, *, actor: str, reserved: Callable[[Instance], None] = nothing
+) -> Instance:
+    """Allocate the id and record row, intent and event in one transaction; nothing else has happened yet.
+
+    `reserved` is called inside the transaction.
+    """
     agent = table.get(wish.agent)
-    db, host = context.db, context.hosts.choose()
+    db, host = context.db, context.host(wish.parent) if wish.parent else context.hosts.choose()
     with db.write():
         hosts.seen(db, host.name)
         folder = context.settings.worktrees / ids.repo_folder(wish.repo["repo_path"])
@@ -94,25 +109,27 @@ def reserve(context: Context, wish: Wish, *, actor: str) -> Instance:
             name=wish.name,
             issue_number=wish.issue_number,
             issue_title=wish.issue_title,
-            prompt=wish.prompt,
             parent_id=wish.parent.id if wish.parent else None,
         )
+        instance = dataclasses.replace(instance, prompt=wish.prompt(instance))
+        check_text(instance.prompt, wish.name, wish.issue_number)
         instances.insert(db, instance, actor=actor)
         if wish.parent is not None:
-            relationships.add(
-                db, wish.parent.id, instance_id, "created_fork", head_commit=wish.repo["base_commit"]
-            )
+            head = wish.repo["base_commit"]
+            relationships.add(db, wish.parent.id, instance_id, wish.relation, head_commit=head, round_=wish.round)
         actions.start(db, instance_id, "spawn", actor=actor)
+        reserved(instance)
     return instance
 
 
 def _free_id(context: Context, wish: Wish, host: Host, folder: Path) -> str:
     """The next id that no row, branch, folder or earlier database has used."""
-    number = instances.next_number(context.db, wish.kind, wish.issue_number)
+    number = wish.number or instances.next_number(context.db, wish.kind, wish.issue_number)
     taken = set(wish.repo["branches"])
     while True:
-        instance_id = str(ids.InstanceId(wish.kind, wish.issue_number, number))
-        if ids.branch(instance_id) not in taken and not host.is_taken(instance_id, str(folder / instance_id)):
+        instance_id = str(ids.InstanceId(wish.kind, wish.issue_number, number, wish.round))
+        known = ids.branch(instance_id) in taken or instances.find(context.db, instance_id) is not None
+        if not known and not host.is_taken(instance_id, str(folder / instance_id)):
             return instance_id
         number += 1
 
@@ -135,7 +152,9 @@ def _session(job: Job) -> dict[str, Any]:
 
 
 def _done(job: Job) -> None:
-    instances.change_status(job.context.db, job.instance.id, Status.RUNNING, actor=job.action.actor)
+    """The agent may have been quicker and have said more of its status already."""
+    if job.instance.status == Status.STARTING:
+        instances.change_status(job.context.db, job.instance.id, Status.RUNNING, actor=job.action.actor)
 
 
 def _undone(job: Job, why: str) -> None:
@@ -143,16 +162,9 @@ def _undone(job: Job, why: str) -> None:
     db = job.context.db
     tokens.revoke(db, job.instance.id)
     instances.observe(db, job.instance.id, Activity.EXITED, source=Source.PROCESS, detail="never started")
-    instances.change_status(
-        db,
-        job.instance.id,
-        Status.FAILED,
-        actor=job.action.actor,
-        reason=why,
-        wanted=Wanted.REMOVED,
-        cleaned_at=db.now(),
-        pid=None,
-    )
+    if Status.FAILED in TRANSITIONS[Status(job.instance.status)]:
+        instances.change_status(db, job.instance.id, Status.FAILED, actor=job.action.actor, reason=why)
+    instances.set_fields(db, job.instance.id, wanted=Wanted.REMOVED, cleaned_at=db.now(), pid=None)
 
 
 SPAWN = Operation(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from swarm_core import cancel
 from swarm_core.errors import HostLost, SwarmError
 from swarm_core.hosts.base import Host
 from swarm_core.models import WORKTREE_GONE, Action, ActionState, Instance
@@ -73,6 +74,7 @@ def run(operation: Operation, job: Job) -> Instance:
 
 
 def _do(operation: Operation, step: Step, job: Job) -> Job:
+    cancel.check()
     job.context.checkpoint(f"{operation.kind}:{step.name}:before")
     job.context.report(step.saying or step.name)
     details = step.do(job) or {}
@@ -95,7 +97,12 @@ def _fail(operation: Operation, job: Job, error: SwarmError) -> None:
 
 
 def _undo(operation: Operation, job: Job) -> Instance:
-    """Undo from the last step that may have begun back to the first."""
+    """Undo from the last step that may have begun back to the first; nobody can cancel that."""
+    with cancel.Scope().active():
+        return _undo_steps(operation, job)
+
+
+def _undo_steps(operation: Operation, job: Job) -> Instance:
     begun = len([s for s in operation.steps if s.name in job.action.steps_done]) + 1
     for step in reversed(operation.steps[:begun]):
         job.context.checkpoint(f"{operation.kind}:{step.name}:undo")
@@ -104,6 +111,7 @@ def _undo(operation: Operation, job: Job) -> Instance:
         with job.context.db.write():
             job = _reload(job, actions.step_undone(job.context.db, job.action, step.name))
     with job.context.db.write():
+        job = _reload(job, job.action)
         operation.undone(job, job.action.error_message or "")
         actions.finish(job.context.db, job.action, ActionState.UNDONE)
         return instances.get(job.context.db, job.instance.id)
@@ -111,6 +119,7 @@ def _undo(operation: Operation, job: Job) -> Instance:
 
 def _close(operation: Operation, job: Job) -> Instance:
     with job.context.db.write():
+        job = _reload(job, job.action)
         operation.done(job)
         if job.instance.problem != WORKTREE_GONE or operation.kind in ("clean", "restore"):
             instances.set_fields(job.context.db, job.instance.id, problem="")

@@ -12,13 +12,14 @@ from swarm_core.errors import SwarmError
 from swarm_core.models import Activity, Instance, Wanted
 from swarm_core.ops.context import Context, place
 from swarm_core.ops.reconcile import Finding, finish_open, look
-from swarm_core.store import events, instances
+from swarm_core.store import actions, events, instances, search
 
 TICK = 2.0
 _PAUSE_PER_COST = 100.0  # counting changed lines may take one percent of a core
 _POOL_EVERY = 30.0
 _ASK_EVERY = 0.25
 _PATIENCE = 3.0
+_INDEXED_AT_ONCE = 1000  # every TICK, at 50 us each
 _END_WITHIN = 5.0
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Supervisor:
         self._try("finishing what was interrupted", self._finish_open)
         self._try("counting changed lines", self._refresh_changes)
         self._try("filling pools", self._fill_pool)
+        self._try("indexing for search", self._index)
 
     def _run_chores(self) -> None:
         while not self._stop.is_set():
@@ -96,14 +98,17 @@ class Supervisor:
             log.info("%s: %s", finding.instance_id, finding.what)
 
     def _wait(self) -> None:
-        """Sleep until the next look is due, an agent dies, or another process has written, as for a new agent."""
+        """Sleep until the next look is due, an agent dies, or somebody has begun an operation, such as a spawn."""
+        db = self._context.db
         deadline = time.monotonic() + TICK
-        version = self._context.db.data_version()
+        version, begun = db.data_version(), actions.newest_id(db)
         while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
             if any(host.wait(min(left, _ASK_EVERY)) for host in self._context.hosts):
                 return
-            if self._context.db.data_version() != version:
-                return
+            if (now := db.data_version()) != version:
+                version = now
+                if actions.newest_id(db) != begun:
+                    return
 
     def _refresh_changes(self) -> None:
         """Count the changed lines of the instance whose count is oldest, if anything can have changed."""
@@ -114,6 +119,10 @@ class Supervisor:
         if stale:
             refresh_changes(self._context, min(stale, key=lambda i: i.changes_at or ""))
         self._changes_due = began + max(TICK, (time.monotonic() - began) * _PAUSE_PER_COST)
+
+    def _index(self) -> None:
+        """So that a search finds little left to do; under load the rest waits, as it may cost CPU."""
+        search.catch_up(self._context.db, _INDEXED_AT_ONCE)
 
     def _fill_pool(self) -> None:
         size = self._context.settings.integer("pool")

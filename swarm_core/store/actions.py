@@ -43,6 +43,13 @@ def all_open(db: Database) -> list[Action]:
     return [_action(r) for r in db.rows("SELECT * FROM actions WHERE state = 'open' ORDER BY id")]
 
 
+def newest_id(db: Database) -> int:
+    """Grows with every operation that anybody begins."""
+    row = db.row("SELECT coalesce(max(id), 0) FROM actions")
+    assert row is not None
+    return int(row[0])
+
+
 def step_done(db: Database, action: Action, step: str, **details: Any) -> Action:
     """Note a finished step and what later steps or the undo need to know of it."""
     done = [*action.steps_done, step]

@@ -59,19 +59,29 @@ class Database:
         return self._connection.execute(sql, values)
 
     def rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
-        with self._lock, translated(self.path):
-            return self._connection.execute(sql, values).fetchall()
+        try:
+            with self._lock:
+                return self._connection.execute(sql, values).fetchall()
+        except (sqlite3.Error, UnicodeEncodeError) as error:
+            raise _meaning(error, self.path) from error
 
     def row(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Row | None:
-        with self._lock, translated(self.path):
-            result: sqlite3.Row | None = self._connection.execute(sql, values).fetchone()
-            return result
+        try:
+            with self._lock:
+                result: sqlite3.Row | None = self._connection.execute(sql, values).fetchone()
+                return result
+        except (sqlite3.Error, UnicodeEncodeError) as error:
+            raise _meaning(error, self.path) from error
 
     def data_version(self) -> int:
         """A number that changes when another connection has committed."""
         row = self.row("PRAGMA data_version")
         assert row is not None
         return int(row[0])
+
+    def checkpoint(self) -> None:
+        """Move what is in the log into the file, as far as nobody reads it."""
+        self.rows("PRAGMA wal_checkpoint(PASSIVE)")
 
     def check(self) -> list[str]:
         """What SQLite's own integrity check finds; empty when all is well."""
@@ -82,8 +92,13 @@ class Database:
             self._connection.close()
 
 
-def open_database(path: Path, *, busy_timeout: float = 5.0, clock: Clock = utc_now) -> Database:
-    """Open the file, creating or migrating it first. A file that cannot be used is left as it is."""
+def open_database(
+    path: Path, *, busy_timeout: float = 5.0, clock: Clock = utc_now, checkpoints: bool = True
+) -> Database:
+    """Open the file, creating or migrating it first. A file that cannot be used is left as it is.
+
+    Without `checkpoints` a commit never waits for the disk; another connection has to move the log into the file.
+    """
     with translated(path):
         make_folder(path.parent)
         _check_file(path)
@@ -94,6 +109,8 @@ def open_database(path: Path, *, busy_timeout: float = 5.0, clock: Clock = utc_n
                 _migrate(connection, path, busy_timeout)
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
+            if not checkpoints:
+                connection.execute("PRAGMA wal_autocheckpoint = 0")
         except BaseException:
             connection.close()
             raise
@@ -159,13 +176,17 @@ def translated(path: Path) -> Iterator[None]:
     """SQLite's failures as ours, decided by its error codes; text that it cannot hold is InvalidInput."""
     try:
         yield
-    except sqlite3.Error as error:
-        raise _translate(error, path) from error
-    except UnicodeEncodeError as error:
-        raise InvalidInput(
-            "text must be valid Unicode: it has half a character or bytes that are no UTF-8",
-            hint="remove the character and try again",
-        ) from error
+    except (sqlite3.Error, UnicodeEncodeError) as error:
+        raise _meaning(error, path) from error
+
+
+def _meaning(error: sqlite3.Error | UnicodeEncodeError, path: Path) -> SwarmError:
+    if isinstance(error, sqlite3.Error):
+        return _translate(error, path)
+    return InvalidInput(
+        "text must be valid Unicode: it has half a character or bytes that are no UTF-8",
+        hint="remove the character and try again",
+    )
 
 
 def _translate(error: sqlite3.Error, path: Path) -> SwarmError:

@@ -20,6 +20,7 @@ def add(
     *,
     instance_id: str | None = None,
     actor: str,
+    tool_name: str | None = None,
     error_code: str | None = None,
     error_message: str | None = None,
     duration_ms: float | None = None,
@@ -30,11 +31,11 @@ def add(
     """Write one event inside the caller's transaction and return its id."""
     if name not in EVENTS:
         raise AssertionError(f"event {name} is not in models.EVENTS")
-    values = (db.now(), instance_id, actor, name, error_code is None, error_code, _cut(error_message))
+    values = (db.now(), instance_id, actor, tool_name, name, error_code is None, error_code, _cut(error_message))
     more = (duration_ms, status_from, status_to, json.dumps(cut(metadata or {}), ensure_ascii=False))
     cursor = db.execute(
-        "INSERT INTO mcp_events (at, instance_id, actor, name, success, error_code, error_message,"
-        " duration_ms, status_from, status_to, metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO mcp_events (at, instance_id, actor, tool_name, name, success, error_code, error_message,"
+        " duration_ms, status_from, status_to, metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         values + more,
     )
     assert cursor.lastrowid is not None
@@ -52,6 +53,12 @@ def newest(db: Database, *, instance_id: str | None = None, limit: int = 50) -> 
     where, values = _where("1", [], instance_id)
     rows = db.rows(f"SELECT * FROM mcp_events {where} ORDER BY id DESC LIMIT ?", [*values, limit])
     return [_event(r) for r in reversed(rows)]
+
+
+def newest_id(db: Database) -> int:
+    row = db.row("SELECT coalesce(max(id), 0) FROM mcp_events")
+    assert row is not None
+    return int(row[0])
 
 
 def cut(value: Any) -> Any:

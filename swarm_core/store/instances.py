@@ -7,8 +7,8 @@ import sqlite3
 from typing import Any
 
 from swarm_core.errors import Conflict, NotFound
-from swarm_core.models import ENDED, TRANSITIONS, Activity, Instance, Status
-from swarm_core.store import events
+from swarm_core.models import ENDED, TRANSITIONS, Activity, Instance, Kind, Status, Verdict, Wanted
+from swarm_core.store import events, messages, relationships
 from swarm_core.store.database import Database
 
 _FIELDS = tuple(f.name for f in dataclasses.fields(Instance))
@@ -80,10 +80,45 @@ def listed(db: Database, *, include_cleaned: bool = False, repo_path: str | None
     return [_instance(r) for r in db.rows(f"{_SELECT} WHERE {' AND '.join(where)} {order}", values)]
 
 
+def query(
+    db: Database,
+    *,
+    instance_id: str | None = None,
+    kind: str | None = None,
+    status: str | None = None,
+    issue_number: int | None = None,
+    limit: int = 20,
+) -> tuple[list[Instance], int]:
+    """The newest instances that match and how many match in all; a cleaned one only when it is named."""
+    asked = {"id": instance_id, "kind": kind, "status": status, "issue_number": issue_number}
+    given = {name: value for name, value in asked.items() if value is not None}
+    where = [f"{name} = ?" for name in given]
+    if instance_id is None:
+        where.append("cleaned_at IS NULL")
+    if issue_number is not None and kind is None:
+        # The index begins with the kind.
+        where.append(f"kind IN ({', '.join(repr(str(k)) for k in Kind)})")
+    values = list(given.values())
+    matching = f"WHERE {' AND '.join(where)}"
+    found = db.rows(f"{_SELECT} {matching} ORDER BY created_at DESC, id DESC LIMIT ?", [*values, limit + 1])
+    shown = [_instance(r) for r in found[:limit]]
+    if len(found) <= limit:
+        return shown, len(found)
+    row = db.row(f"SELECT count(*) FROM instances {matching}", values)
+    assert row is not None
+    return shown, int(row[0])
+
+
 def count(db: Database) -> int:
     row = db.row("SELECT count(*) FROM instances WHERE cleaned_at IS NULL")
     assert row is not None
     return int(row[0])
+
+
+def by_status(db: Database) -> dict[str, int]:
+    """How many instances that are not cleaned have each status."""
+    rows = db.rows("SELECT status, count(*) FROM instances WHERE cleaned_at IS NULL GROUP BY status")
+    return {str(r[0]): int(r[1]) for r in rows}
 
 
 def set_fields(db: Database, instance_id: str, **fields: Any) -> None:
@@ -122,8 +157,50 @@ def change_status(
             status_to=str(to),
             metadata={"reason": reason} if reason else {},
         )
+        if to in ENDED and before.kind == Kind.REVIEW:
+            _end_review(db, before, actor=actor, why=reason)
     set_fields(db, instance_id, reason=reason, **fields)
     return get(db, instance_id)
+
+
+def heard_from(db: Database, instance_id: str) -> Instance:
+    """An agent that speaks is running, also when its start has not got round to writing that down."""
+    instance = get(db, instance_id)
+    if instance.status != Status.STARTING:
+        return instance
+    return change_status(db, instance_id, Status.RUNNING, actor=instance_id)
+
+
+def leave_review(db: Database, work_id: str, *, actor: str, reason: str) -> None:
+    """Work that waits for a review goes on, or is ended as its agent meanwhile has; any other is left as it is."""
+    work = get(db, work_id)
+    if work.status != Status.WAITING_REVIEW:
+        return
+    if work.wanted == Wanted.RUNNING:
+        change_status(db, work_id, Status.RUNNING, actor=actor, reason=reason)
+    elif work.activity == Activity.EXITED:
+        ended_well = work.exit_code == 0 and not work.exit_signal
+        to = Status.TERMINATED if ended_well else Status.FAILED
+        change_status(db, work_id, to, actor=actor, reason=work.reason)
+    # else it is being stopped, which writes down how it ended
+
+
+def _end_review(db: Database, review: Instance, *, actor: str, why: str) -> None:
+    """A reviewer that ends without a verdict has approved nothing: its round is over and the work goes on."""
+    link = relationships.find_review_link(db, review.id)
+    if link is None or link.verdict is not None:
+        return
+    relationships.set_verdict(db, link.id, Verdict.NONE)
+    told = {"review": review.id, "round": link.round, "commit": link.head_commit, "reason": why}
+    events.add(db, "review:ended", instance_id=link.parent_id, actor=actor, metadata=told)
+    leave_review(db, link.parent_id, actor=actor, reason=f"{review.id} ended without a verdict")
+    messages.accept(
+        db,
+        link.parent_id,
+        sender="supervisor",
+        body=f"The review {review.id} of commit {link.head_commit} ended without a verdict"
+        f" ({why or 'no reason is known'}). Nothing was approved. Ask for another review when you are ready.",
+    )
 
 
 def observe(

@@ -35,6 +35,12 @@ def _core(db: Database) -> None:
         db.execute(statement)
 
 
+@migrations(name="0002_coordination")
+def _coordination(db: Database) -> None:
+    for statement in _COORDINATION:
+        db.execute(statement)
+
+
 _CORE = (
     """CREATE TABLE hosts (
         name TEXT PRIMARY KEY,
@@ -164,4 +170,85 @@ _CORE = (
         restored_at TEXT
     )""",
     "CREATE INDEX preserved_instance ON preserved(instance_id, id)",
+)
+
+_COORDINATION = (
+    """CREATE TABLE principals_tokens (
+        hash TEXT PRIMARY KEY,
+        kind TEXT NOT NULL CHECK (kind IN ('instance', 'operator', 'automation')),
+        name TEXT NOT NULL,
+        epoch INTEGER,
+        scopes TEXT NOT NULL DEFAULT '[]',
+        created_at TEXT NOT NULL,
+        revoked_at TEXT
+    ) WITHOUT ROWID""",
+    """INSERT INTO principals_tokens (hash, kind, name, epoch, created_at, revoked_at)
+        SELECT hash, 'instance', instance_id, epoch, created_at, revoked_at FROM tokens""",
+    "DROP TABLE tokens",
+    "ALTER TABLE principals_tokens RENAME TO tokens",
+    "CREATE INDEX tokens_principal ON tokens(kind, name)",
+    "ALTER TABLE relationships ADD COLUMN verdict TEXT CHECK (verdict IN ('needs_work', 'approved', 'none'))",
+    "ALTER TABLE relationships ADD COLUMN verdict_at TEXT",
+    """CREATE TABLE feedback (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        sender TEXT NOT NULL,
+        to_instance TEXT NOT NULL REFERENCES instances(id),
+        relationship_id INTEGER REFERENCES relationships(id),
+        feedback_type TEXT NOT NULL CHECK (feedback_type IN ('needs_work', 'suggestions', 'clarification')),
+        priority TEXT NOT NULL CHECK (priority IN ('low', 'medium', 'high')),
+        body TEXT NOT NULL,
+        file_path TEXT NOT NULL,
+        message_id TEXT NOT NULL REFERENCES messages(id),
+        reviewed_commit TEXT,
+        head_commit TEXT,
+        created_at TEXT NOT NULL
+    )""",
+    "CREATE INDEX feedback_to ON feedback(to_instance, seq)",
+    """CREATE TABLE pulls (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        forge TEXT NOT NULL,
+        repo_path TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        url TEXT NOT NULL,
+        instance_id TEXT NOT NULL REFERENCES instances(id),
+        opened_by TEXT NOT NULL,
+        head_branch TEXT NOT NULL,
+        base_branch TEXT NOT NULL,
+        head_commit TEXT NOT NULL,
+        title TEXT NOT NULL,
+        body TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('open', 'merged', 'closed')),
+        created_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL,
+        UNIQUE (forge, repo_path, number)
+    )""",
+    "CREATE UNIQUE INDEX pulls_open ON pulls(repo_path, head_branch) WHERE state = 'open'",
+    "CREATE INDEX pulls_instance ON pulls(instance_id)",
+    """CREATE TABLE requests (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        principal TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        key TEXT,
+        server TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('open', 'done', 'failed', 'interrupted', 'replayed')),
+        instance_id TEXT,
+        result TEXT,
+        started_at TEXT NOT NULL,
+        finished_at TEXT
+    )""",
+    "CREATE UNIQUE INDEX requests_key ON requests(principal, key) WHERE key IS NOT NULL",
+    "CREATE INDEX requests_digest ON requests(principal, tool, digest, id)",
+    "CREATE INDEX requests_open ON requests(server) WHERE state = 'open'",
+    "CREATE INDEX requests_started ON requests(started_at)",
+    """CREATE TABLE search_cursor (
+        kind TEXT PRIMARY KEY CHECK (kind IN ('event', 'feedback', 'message')),
+        indexed INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID""",
+    "INSERT INTO search_cursor (kind) VALUES ('event'), ('feedback'), ('message')",
+    """CREATE VIRTUAL TABLE search USING fts5(
+        title, body, kind UNINDEXED, ref UNINDEXED, instance_id UNINDEXED, at UNINDEXED,
+        tokenize = "unicode61 remove_diacritics 2 tokenchars '_'", prefix = '2 3'
+    )""",
 )

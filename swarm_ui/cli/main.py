@@ -14,7 +14,7 @@ from typing import Annotated, TextIO
 import typer
 
 from swarm_core.errors import InvalidInput, SwarmError
-from swarm_ui.cli import act, admin, light, look, output, run, start
+from swarm_ui.cli import act, admin, light, look, mcp, output, run, search, start, token
 
 app = typer.Typer(
     cls=light.Group,
@@ -43,13 +43,14 @@ def swarm(
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(start.work, start.fork),
-    *(look.ls, look.show, look.attach, look.logs, look.events),
+    *(look.ls, look.show, look.attach, look.logs, look.events, search.search),
     *(act.msg, act.stop, act.restart, act.restore, act.clean),
-    *(run.up, run.down, run.status, run.demo),
+    *(run.up, run.down, run.status, mcp.mcp, run.demo),
     *(admin.doctor, admin.config, admin.version),
 )
 for _command in COMMANDS:
     app.command(cls=light.Command)(_command)
+app.add_typer(token.app, name="token")
 
 
 def main() -> None:

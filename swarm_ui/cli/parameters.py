@@ -46,10 +46,26 @@ def complete_setting(incomplete: str) -> list[str]:
     return [key for key in config.SETTINGS if key.startswith(incomplete)]
 
 
+def complete_kind(incomplete: str) -> list[str]:
+    from swarm_core.store import search
+
+    return [kind for kind in sorted(search.SOURCES) if kind.startswith(incomplete)]
+
+
+def complete_scope(incomplete: str) -> list[str]:
+    from swarm_core.store import tokens
+
+    return [scope for scope in tokens.SCOPES if scope.startswith(incomplete)]
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; errors too.")]
 One = Annotated[
     str,
     typer.Argument(metavar="INSTANCE", help="Id or name.", show_default=False, autocompletion=complete_instance),
+]
+Only = Annotated[
+    str | None,
+    typer.Option(metavar="INSTANCE", help="Only of one instance.", autocompletion=complete_instance),
 ]
 Many = Annotated[
     list[str] | None,

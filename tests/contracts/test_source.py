@@ -18,6 +18,8 @@ _MAY_CATCH_ALL = frozenset(
         "swarm_core/ops/reconcile.py",
         "swarm_core/ops/supervise.py",
         "swarm_core/process.py",
+        "swarm_mcp/dispatch.py",
+        "swarm_mcp/protocol.py",
         "swarm_mcp/watch.py",
         "swarm_ui/cli/main.py",
     }

@@ -2,7 +2,8 @@
 
 python -m tests.fakes.crash CHECKPOINT OPERATION [ID]
 
-The operation `failing-spawn` finds something in the way of the session's files and undoes itself.
+The operations `failing-spawn` and `failing-review` find something in the way of the session's files and undo
+themselves.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import sys
 from swarm_core import config
 from swarm_core.swarm import Swarm
 
+_FAILING = {"failing-spawn": "work-a1", "failing-review": "review-a1"}
+
 
 def main(target: str, operation: str, instance_id: str = "") -> None:
     settings = config.load(os.environ)
 
     def checkpoint(name: str) -> None:
-        if operation == "failing-spawn" and name == "spawn:session:before":
-            (settings.instance_dir("work-a1") / "order" / "in-the-way").mkdir(parents=True)
+        if operation in _FAILING and name == "spawn:session:before":
+            (settings.instance_dir(_FAILING[operation]) / "order" / "in-the-way").mkdir(parents=True)
         if name == target:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -29,6 +32,13 @@ def main(target: str, operation: str, instance_id: str = "") -> None:
             swarm.work("write made.txt by the agent", repo=".", agent="scripted")
         elif operation == "reconcile":
             swarm.reconcile()
+        elif operation == "failing-review":
+            swarm.request_review(instance_id)
+        elif operation == "needs-work":
+            link = swarm.review_link(instance_id)
+            swarm.send_feedback(
+                link.parent_id, "fix it", feedback_type="needs_work", actor=instance_id, review_id=instance_id
+            )
         else:
             getattr(swarm, operation)(instance_id)
 

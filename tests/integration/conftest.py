@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.mcp_fixture import mcp, stopped_mcp
 from tests.world import World
+
+__all__ = ["mcp", "stopped_mcp"]
 
 
 @pytest.fixture

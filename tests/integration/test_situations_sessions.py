@@ -18,7 +18,7 @@ from swarm_core.ops import stop
 from swarm_core.ops.doctor import Check
 from swarm_core.store import actions, tokens
 from swarm_core.swarm import Swarm
-from tests.support import git_run, wait_until
+from tests.support import git_run, token_owner, wait_until
 from tests.world import World, assert_agreement
 
 
@@ -316,14 +316,14 @@ def test_a_token_dies_with_its_start(world: World) -> None:
         db = swarm.context.db
         with db.write():
             first = tokens.issue(db, instance.id, instance.epoch)
-        assert tokens.owner(db, first) == instance.id
+        assert token_owner(db, first) == instance.id
         swarm.restart(instance.id)
-        assert tokens.owner(db, first) is None
+        assert token_owner(db, first) is None
         with db.write():
             stale = tokens.issue(db, instance.id, 1)
             fresh = tokens.issue(db, instance.id, 2)
-        assert tokens.owner(db, stale) is None
-        assert tokens.owner(db, fresh) == instance.id
+        assert token_owner(db, stale) is None
+        assert token_owner(db, fresh) == instance.id
         swarm.stop(instance.id)
-        assert tokens.owner(db, fresh) is None
-        assert tokens.owner(db, "") is None
+        assert token_owner(db, fresh) is None
+        assert token_owner(db, "") is None

@@ -127,7 +127,7 @@ def test_a_database_damaged_inside_is_told_by_doctor(world: World) -> None:
                 events.add(swarm.context.db, "coordinator:started", actor="x" * 200)
         path = swarm.context.db.path
     data = bytearray(path.read_bytes())
-    for page in range(len(data) // 4096 // 2, len(data) // 4096):
+    for page in range(len(data) // 4096 * 3 // 4, len(data) // 4096):
         data[page * 4096 : page * 4096 + 64] = b"\xde" * 64
     path.write_bytes(data)
     with world.open() as swarm:

@@ -13,9 +13,8 @@ import pytest
 
 from swarm_core.errors import SwarmError
 from swarm_core.models import Instance
-from swarm_core.store import tokens
 from swarm_core.swarm import Swarm
-from tests.support import git_run, wait_until
+from tests.support import git_run, token_owner, wait_until
 from tests.world import World, assert_agreement
 
 _FORGE_SECRET = "ghp_forge_secret_0123456789"
@@ -165,17 +164,17 @@ def test_an_agent_knows_its_own_token_and_nobody_elses_secret(
         assert environment["SWARM_INSTANCE"] == first.id
         token, other = environment["SWARM_TOKEN"], process_environment(second.pid)["SWARM_TOKEN"]
         db = swarm.context.db
-        assert tokens.owner(db, token) == first.id
-        assert tokens.owner(db, other) == second.id
-        assert tokens.owner(db, "the callers own") is None
+        assert token_owner(db, token) == first.id
+        assert token_owner(db, other) == second.id
+        assert token_owner(db, "the callers own") is None
         again = swarm.restart(first.id)
         assert again.pid is not None
         fresh = process_environment(again.pid)["SWARM_TOKEN"]
-        assert tokens.owner(db, token) is None
-        assert tokens.owner(db, fresh) == first.id
+        assert token_owner(db, token) is None
+        assert token_owner(db, fresh) == first.id
         swarm.stop(first.id)
-        assert tokens.owner(db, fresh) is None
-        assert tokens.owner(db, other) == second.id
+        assert token_owner(db, fresh) is None
+        assert token_owner(db, other) == second.id
 
 
 def test_variables_of_a_hook_that_starts_swarm_do_not_reach_the_agent(

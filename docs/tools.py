@@ -1,0 +1,151 @@
+"""The reference pages of the MCP server: its tools, and who may call them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docs import source
+from swarm_core import errors
+from swarm_core.store import tokens
+from swarm_mcp import contract, permissions, protocol, registry, resources
+from swarm_mcp.permissions import RULES, SCOPES, Caller, Relation
+
+
+def tools_page() -> str:
+    parts = [
+        "# Tools",
+        f"The MCP server's tools, schema version {contract.SCHEMA_VERSION} (`capabilities.experimental.swarm`). "
+        "`tools/list` shows each caller the tools it may use; the operator sees them all. The committed contract "
+        "is [mcp-tools.schema.json](../contracts/mcp-tools.schema.json).",
+    ]
+    for name, tool in registry.tools().items():
+        shown = registry.definition(name)
+        kind = "Changes something." if tool.writes else "Read-only."
+        parts.append(f"## {name}\n\n**{tool.title}.** {kind} Scope of automations: `{SCOPES[name]}`.")
+        parts.append(tool.description)
+        parts.append("Takes:\n\n" + _fields(shown.input_schema))
+        parts.append("Returns:\n\n" + _fields(shown.output_schema or {}))
+    parts.append("## Resources\n\n" + _resources())
+    parts.append("## Prompts\n\n" + _prompts())
+    parts.append("## Instructions\n\nWhat the server tells every client:\n\n" + _quoted(protocol.INSTRUCTIONS))
+    return "\n\n".join(parts)
+
+
+def permissions_page() -> str:
+    rules = [
+        (
+            f"`{r.tool}`",
+            ", ".join(sorted(r.callers)),
+            "any" if r.relations == frozenset(Relation) else ", ".join(sorted(r.relations)),
+            f"`{r.name}`",
+            r.why,
+        )
+        for r in RULES
+    ]
+    return "\n\n".join(
+        (
+            "# Permissions",
+            "Who calls is known from the token of the connection. A call is allowed when a rule names the tool, "
+            "the kind of caller, and what the caller is to the instance it acts on; everything else is denied "
+            "with `FORBIDDEN`. A denial is an event `tool:denied` with the rule that decided, `default-deny` when "
+            "none did.",
+            source.table(("tool", "callers", "relation", "rule", "why"), rules),
+            "`self`: the instance itself. `reviewer_of`: the review started for it. `parent_of`: the instance it "
+            "was started from. `none`: no relationship.",
+            "## Every combination",
+            _matrix(),
+            "## Scopes of automations",
+            "A token of `swarm token create NAME --scope SCOPE` opens only these, whatever the rules allow:",
+            source.table(("scope", "opens"), [(f"`{s}`", about) for s, about in tokens.SCOPES.items()]),
+            "Any scope but `metrics` alone lets the token connect to `/mcp`; without one the answer is 403.",
+        )
+    )
+
+
+def error_codes_page() -> str:
+    """The registry in the place where clients of the contract look for it."""
+    rows = [(f"`{code}`", meaning) for code, meaning in errors.CODES.items()]
+    return "\n\n".join(
+        (
+            "# Error codes of the MCP server",
+            "A tool that fails returns `isError: true` and `{ok: false, code, message, error: {code, message, "
+            "details, recovery_hint, instance_id, tool_name, category, canonical}}`. `category` is validation, "
+            "state, external or database. `canonical` is one of INVALID_REQUEST, UNAUTHORIZED, FORBIDDEN, "
+            "NOT_FOUND, CAPABILITY_MISSING, CANCELLED, INTERNAL, QUEUE_OVERLOADED, TOOL_TIMEOUT.",
+            source.table(
+                ("JSON-RPC code", "`error.data.code`", "when"),
+                [
+                    ("-32700", "`INVALID_REQUEST`", "The message is not JSON."),
+                    ("-32600", "`INVALID_REQUEST`", "It is JSON and no JSON-RPC request, or its id is in use."),
+                    ("-32601", "none", "The method is unknown."),
+                    (
+                        "-32602",
+                        "`INVALID_REQUEST`",
+                        "Arguments do not match the schema; `data.details` lists how.",
+                    ),
+                    (
+                        str(contract.QUEUE_OVERLOADED),
+                        "`QUEUE_OVERLOADED`",
+                        "Too many calls; `data.details.queue`.",
+                    ),
+                    (str(contract.UNAUTHORIZED), "`UNAUTHORIZED`", "stdio: the token is no longer valid."),
+                    ("-32800", "none", "HTTP: the client cancelled the request."),
+                    ("-32603", "`INTERNAL_ERROR`", "A bug; the log has its traceback."),
+                ],
+            ),
+            "## All codes",
+            source.table(("code", "meaning"), rows),
+        )
+    )
+
+
+def _matrix() -> str:
+    head = ("tool", "caller", *Relation)
+    rows = []
+    every = frozenset(tokens.SCOPES)
+    for tool in SCOPES:
+        for caller in Caller:
+            allowed = [permissions.decide(tool, caller, relation, every).allowed for relation in Relation]
+            rows.append((f"`{tool}`", str(caller), *("yes" if a else "" for a in allowed)))
+    return source.table(head, rows)
+
+
+def _fields(schema: dict[str, Any]) -> str:
+    required = set(schema.get("required", []))
+    rows = [
+        (f"`{name}`", _type(field), "yes" if name in required else "", str(field.get("description", "")))
+        for name, field in schema.get("properties", {}).items()
+    ]
+    return source.table(("field", "type", "required", "meaning"), rows) if rows else "Nothing."
+
+
+def _type(field: dict[str, Any]) -> str:
+    if "enum" in field:
+        return ", ".join(f"`{v}`" for v in field["enum"])
+    if "anyOf" in field:
+        return " or ".join(_type(f) for f in field["anyOf"])
+    if field.get("type") == "array":
+        return f"list of {_type(field.get('items', {}))}"
+    limits = [f"{word} {field[key]}" for key, word in _LIMITS.items() if key in field]
+    return " ".join([str(field.get("type", "object")), *limits])
+
+
+_LIMITS = {"minLength": "from", "maxLength": "to", "minimum": "from", "maximum": "to"}
+
+
+def _resources() -> str:
+    rows = [("`swarm://instances`", "Everything that is not cleaned up.")]
+    rows += [(f"`{t.uri_template}`", str(t.description)) for t in resources.TEMPLATES]
+    return source.table(("uri", "what"), rows)
+
+
+def _prompts() -> str:
+    rows = [
+        (f"`{p.name}`", str(p.description), ", ".join(f"`{a.name}`" for a in p.arguments or []))
+        for p in resources.PROMPTS
+    ]
+    return source.table(("prompt", "what", "takes"), rows)
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}" for line in text.splitlines())

@@ -1,0 +1,113 @@
+"""Status: what an instance, or a person for it, says of where it is in its life."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from swarm_core.errors import Denied, InvalidInput
+from swarm_core.models import Instance, Kind, Relationship, Status, Verdict, Wanted
+from swarm_core.ops import stop, texts, verdict
+from swarm_core.ops.context import Context, nothing
+from swarm_core.store import actions, instances, relationships
+
+MESSAGE_MAX = 64 * 1024
+REASON_CHARS = 1000
+_ITS_END = frozenset({Status.FAILED, Status.TERMINATED})
+_OWN = _ITS_END | {Status.RUNNING}
+
+# What an instance may set for itself. Nobody approves their own work.
+SETTABLE: dict[Kind, frozenset[Status]] = {
+    Kind.WORK: _OWN,
+    Kind.FORK: _OWN,
+    Kind.ADHOC: _OWN,
+    Kind.REVIEW: _OWN | {Status.APPROVED},
+}
+# What a person may set for any instance; the rest follows from reviews and pull requests.
+BY_PERSON = _OWN | {Status.APPROVED}
+
+
+def set_status(
+    context: Context,
+    instance_id: str,
+    status: str,
+    *,
+    message: str = "",
+    actor: str,
+    by_person: bool,
+    recorded: Callable[[Instance], None] = nothing,
+) -> Instance:
+    """Change the status along TRANSITIONS; the same again is no change.
+
+    With failed and terminated a stop is recorded too: the session is ended by whoever supervises, after the agent
+    has had its answer. A review that sets approved gives its verdict.
+    """
+    instance = instances.get(context.db, instance_id)
+    to = _allowed(instance, status, by_person=by_person)
+    texts.check(message, "a message", max_bytes=MESSAGE_MAX, empty=True)
+    reason = texts.cut(message, REASON_CHARS)
+    if to == Status.APPROVED and instance.kind == Kind.REVIEW:
+        return _approve(context, instance, reason, actor=actor, recorded=recorded)
+    with context.db.write():
+        if not by_person:
+            instances.heard_from(context.db, instance_id)
+        after = _change(context, instance_id, to, reason, actor)
+        recorded(after)
+    return after
+
+
+def _allowed(instance: Instance, status: str, *, by_person: bool) -> Status:
+    known = [str(s) for s in Status]
+    if status not in known:
+        raise InvalidInput(f"{status[:40]!r} is no status", hint=f"known: {', '.join(known)}")
+    to, mine = Status(status), BY_PERSON if by_person else SETTABLE[Kind(instance.kind)]
+    if to not in mine:
+        own_work = to == Status.APPROVED
+        raise Denied(
+            f"{instance.id} cannot set its status to {to}"
+            if not by_person
+            else f"{to} is not set by hand: it follows from reviews and pull requests",
+            code="FORBIDDEN",
+            hint="ask for a review; only a reviewer or a person approves"
+            if own_work
+            else f"it may be set to {', '.join(sorted(mine))}",
+            details={"kind": instance.kind, "status": str(to), "may_set": sorted(mine)},
+        )
+    return to
+
+
+def _change(context: Context, instance_id: str, to: Status, reason: str, actor: str) -> Instance:
+    db = context.db
+    before = instances.get(db, instance_id)
+    if before.status == to:
+        return before
+    instances.change_status(db, instance_id, to, actor=actor, reason=reason)
+    if to in _ITS_END and before.wanted == Wanted.RUNNING:
+        if actions.open_for(db, instance_id) is None:
+            stop.request(context, before, actor=actor)
+        else:  # its start is not closed yet; reconciling ends a session that nobody wants
+            instances.set_fields(db, instance_id, wanted=Wanted.STOPPED)
+    return instances.get(db, instance_id)
+
+
+def _approve(
+    context: Context, review: Instance, reason: str, *, actor: str, recorded: Callable[[Instance], None]
+) -> Instance:
+    db = context.db
+    link = relationships.review_link(db, review.id)
+    head = verdict.head_of(context, instances.get(db, link.parent_id))
+    with db.write():
+        link = relationships.review_link(db, review.id)
+        if link.verdict == Verdict.APPROVED:
+            _change(context, review.id, Status.APPROVED, reason, actor)
+        else:
+            _give(context, link, head, reason, actor)
+        after = instances.get(db, review.id)
+        recorded(after)
+    return after
+
+
+def _give(context: Context, link: Relationship, head: str | None, reason: str, actor: str) -> None:
+    stale = verdict.give(
+        context.db, link, Verdict.APPROVED, actor=actor, head_commit=head, reason=reason or "approved"
+    )
+    verdict.tell_approved(context.db, link, actor=actor, stale=stale, more=reason)

@@ -1,0 +1,30 @@
+"""What text is accepted from people and agents, before it is stored anywhere."""
+
+from __future__ import annotations
+
+from swarm_core.errors import InvalidInput
+
+
+def check(text: str, what: str, *, max_bytes: int, empty: bool = False, one_line: bool = False) -> None:
+    """Raise InvalidInput for text that no file or table could hold or nobody could read."""
+    if not empty and not text.strip():
+        raise InvalidInput(f"{what} needs text")
+    if "\0" in text:
+        raise InvalidInput(f"{what} cannot contain a NUL character", hint="remove the character and try again")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            f"{what} must be valid Unicode: it has half a character", hint="remove the character and try again"
+        ) from None
+    if size > max_bytes:
+        raise InvalidInput(
+            f"{what} has {size} bytes and no more than {max_bytes} are accepted", hint="shorten it or split it up"
+        )
+    if one_line and not text.isprintable():
+        raise InvalidInput(f"{what} is one line without control characters")
+
+
+def cut(text: str, longest: int) -> str:
+    text = text.strip()
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters)"

@@ -1,0 +1,98 @@
+"""The verdict of a review: recorded once, for the commit that was reviewed, with what follows from it."""
+
+from __future__ import annotations
+
+from swarm_core.errors import Conflict, Denied
+from swarm_core.models import Instance, Relationship, Status, Verdict
+from swarm_core.ops.context import Context, place
+from swarm_core.store import events, instances, messages, relationships
+from swarm_core.store.database import Database
+
+
+def link_of(db: Database, review_id: str, work_id: str) -> Relationship:
+    """What a review reviews; raises Denied when that is not the work."""
+    link = relationships.review_link(db, review_id)
+    if link.parent_id != work_id:
+        raise Denied(
+            f"{review_id} reviews {link.parent_id}, not {work_id}",
+            code="FORBIDDEN",
+            hint="a reviewer acts on the work it reviews",
+        )
+    return link
+
+
+def require_open(db: Database, link: Relationship) -> None:
+    """Raise Conflict unless the review may still give its verdict."""
+    review = instances.get(db, link.child_id)
+    if link.verdict == Verdict.NONE or review.ended:
+        raise Conflict(
+            f"the round of {link.child_id} is over: its agent ended without a verdict",
+            code="WORKFLOW_INVALID_STATE",
+            hint=f"{link.parent_id} has to ask for a new review",
+            details={"verdict": link.verdict, "status": review.status},
+        )
+    if link.verdict is not None:
+        raise Conflict(
+            f"{link.child_id} has given its verdict already: {link.verdict}",
+            code="WORKFLOW_INVALID_STATE",
+            hint="suggestions can still be sent; a new round has a new review",
+            details={"verdict": link.verdict, "verdict_at": link.verdict_at},
+        )
+
+
+def head_of(context: Context, work: Instance) -> str | None:
+    """The commit the work's branch is at now; ask before the transaction."""
+    return context.host(work).branch_tip(place(work))
+
+
+def give(
+    db: Database, link: Relationship, verdict: Verdict, *, actor: str, head_commit: str | None, reason: str = ""
+) -> bool:
+    """Record the verdict inside the caller's transaction and move review and work; True when it is stale.
+
+    Stale is a verdict on another commit than the branch is at now. What was not reviewed is not approved: after
+    a stale approval the work goes on instead of being approved.
+    """
+    require_open(db, link)
+    stale = link.head_commit != head_commit
+    relationships.set_verdict(db, link.id, verdict)
+    instances.heard_from(db, link.child_id)
+    to = Status.APPROVED if verdict == Verdict.APPROVED else Status.CHANGES_REQUESTED
+    old = f"of {short(link.head_commit)}; the work has moved on to {short(head_commit)}" if stale else ""
+    said = "; ".join(part for part in (old and f"a verdict {old}", reason) if part)
+    instances.change_status(db, link.child_id, to, actor=actor, reason=said)
+    _move_work(db, link, verdict, actor=actor, stale=stale)
+    told = {
+        "review": link.child_id,
+        "round": link.round,
+        "verdict": str(verdict),
+        "reviewed_commit": link.head_commit,
+        "head_commit": head_commit,
+        "stale": stale,
+    }
+    events.add(db, "review:verdict", instance_id=link.parent_id, actor=actor, metadata=told)
+    return stale
+
+
+def tell_approved(db: Database, link: Relationship, *, actor: str, stale: bool, more: str = "") -> None:
+    """Tell the author; inside the caller's transaction."""
+    text = f"{link.child_id} approved commit {link.head_commit}."
+    if stale:
+        text += " Your branch has moved on since: what came after it is not approved. Ask for another review."
+    messages.accept(db, link.parent_id, sender=actor, body=f"{text} {more}".strip())
+
+
+def short(commit: str | None) -> str:
+    return commit[:12] if commit else "no commit"
+
+
+def _move_work(db: Database, link: Relationship, verdict: Verdict, *, actor: str, stale: bool) -> None:
+    if verdict == Verdict.NEEDS_WORK:
+        instances.leave_review(db, link.parent_id, actor=actor, reason=f"{link.child_id} asks for changes")
+    elif stale:
+        reason = f"{link.child_id} approved {short(link.head_commit)}, and the branch has moved on since"
+        instances.leave_review(db, link.parent_id, actor=actor, reason=reason)
+    elif instances.get(db, link.parent_id).status == Status.WAITING_REVIEW:
+        instances.change_status(
+            db, link.parent_id, Status.APPROVED, actor=actor, reason=f"approved by {link.child_id}"
+        )

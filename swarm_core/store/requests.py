@@ -1,0 +1,123 @@
+"""Tool calls that change something, remembered so that a retry has the effect once.
+
+A client that lost its answer asks again. With the same key that is certain; without one it is taken for a
+retry only when the server that took the first call is dead and the call was the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from swarm_core.errors import Conflict, InvalidInput
+from swarm_core.models import iso, parse_iso
+from swarm_core.store import events
+from swarm_core.store.database import Database
+
+REPLAYED_WITHIN = timedelta(minutes=15)
+KEPT = timedelta(days=1)
+
+Alive = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`result` is what an earlier, equal call returned; `instance_id` is what one that was cut off had begun."""
+
+    id: int
+    result: dict[str, Any] | None = None
+    instance_id: str | None = None
+
+
+def claim(
+    db: Database, *, principal: str, tool: str, digest: str, key: str | None, server: str, alive: Alive
+) -> Claim:
+    """Record the call before anything happens, or find the one it repeats."""
+    found = _earlier(db, principal, tool, digest, key, server, alive)
+    if found is not None:
+        return found
+    cursor = db.execute(
+        "INSERT INTO requests (principal, tool, digest, key, server, state, started_at)"
+        " VALUES (?, ?, ?, ?, ?, 'open', ?)",
+        (principal, tool, digest, key, server, db.now()),
+    )
+    assert cursor.lastrowid is not None
+    return Claim(cursor.lastrowid)
+
+
+def link(db: Database, request_id: int, instance_id: str) -> None:
+    db.execute("UPDATE requests SET instance_id = ? WHERE id = ?", (instance_id, request_id))
+
+
+def finish(db: Database, request_id: int, result: dict[str, Any]) -> None:
+    db.execute(
+        "UPDATE requests SET state = 'done', result = ?, finished_at = ? WHERE id = ?",
+        (json.dumps(result, ensure_ascii=False), db.now(), request_id),
+    )
+
+
+def fail(db: Database, request_id: int) -> None:
+    """A call that failed changed nothing, so a retry is a new call."""
+    db.execute("UPDATE requests SET state = 'failed', finished_at = ? WHERE id = ?", (db.now(), request_id))
+
+
+def sweep(db: Database, alive: Alive) -> int:
+    """Tell of calls whose server died in the middle of them, and forget what no client will ask for again."""
+    with db.write():
+        lost = [r for r in db.rows("SELECT * FROM requests WHERE state = 'open'") if not alive(r["server"])]
+        for row in lost:
+            db.execute("UPDATE requests SET state = 'interrupted' WHERE id = ?", (row["id"],))
+            events.add(
+                db,
+                "tool:interrupted",
+                instance_id=row["instance_id"],
+                actor=row["principal"],
+                tool_name=row["tool"],
+                error_code="INTERRUPTED",
+                error_message="the server died in the middle of the call",
+                metadata={"request": row["id"], "server": row["server"], "started_at": row["started_at"]},
+            )
+        old = iso(parse_iso(db.now()) - KEPT)
+        db.execute("DELETE FROM requests WHERE state <> 'open' AND started_at < ?", (old,))
+    return len(lost)
+
+
+def _earlier(
+    db: Database, principal: str, tool: str, digest: str, key: str | None, server: str, alive: Alive
+) -> Claim | None:
+    if key is not None:
+        row = db.row("SELECT * FROM requests WHERE principal = ? AND key = ?", (principal, key))
+        if row is not None:
+            return _same_key(db, row, tool, digest, server, alive)
+    row = db.row(
+        "SELECT * FROM requests WHERE principal = ? AND tool = ? AND digest = ? AND server <> ?"
+        " AND state IN ('open', 'done', 'interrupted') ORDER BY id DESC LIMIT 1",
+        (principal, tool, digest, server),
+    )
+    if row is None or alive(row["server"]):
+        return None
+    age = parse_iso(db.now()) - parse_iso(row["finished_at"] or row["started_at"])
+    if age > REPLAYED_WITHIN:
+        return None
+    if row["state"] == "done":
+        db.execute("UPDATE requests SET state = 'replayed' WHERE id = ?", (row["id"],))
+        return Claim(row["id"], result=json.loads(row["result"]))
+    return _take_up(db, row, server)
+
+
+def _same_key(db: Database, row: Any, tool: str, digest: str, server: str, alive: Alive) -> Claim:
+    if (row["tool"], row["digest"]) != (tool, digest):
+        raise InvalidInput("the idempotency key was used for another call", hint="use a new key for a new call")
+    if row["state"] in ("done", "replayed"):
+        return Claim(row["id"], result=json.loads(row["result"]))
+    if row["state"] == "open" and alive(row["server"]):
+        raise Conflict("the same call is still under way", code="REQUEST_IN_PROGRESS", hint="wait for its answer")
+    return _take_up(db, row, server)
+
+
+def _take_up(db: Database, row: Any, server: str) -> Claim:
+    db.execute("UPDATE requests SET state = 'open', server = ? WHERE id = ?", (server, row["id"]))
+    return Claim(row["id"], instance_id=row["instance_id"] if row["state"] != "failed" else None)

@@ -1,0 +1,112 @@
+"""One tool call on its way: who asks, what was recorded of it, and how its end is written down."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from swarm_core import cancel
+from swarm_core.models import Instance, Principal, PrincipalKind
+from swarm_core.store import events, instances, requests
+from swarm_core.store.database import Database
+from swarm_core.swarm import Swarm
+
+
+@dataclass(slots=True)
+class Call:
+    """Used by one worker thread. `swarm` reports progress to this call's client."""
+
+    swarm: Swarm
+    principal: Principal
+    tool: str
+    arguments: dict[str, Any]
+    key: str | None = None
+    scope: cancel.Scope = field(default_factory=cancel.Scope)
+    began: float = field(default_factory=time.perf_counter)
+    own: Instance | None = None
+    rule: str = ""
+    about: str | None = None
+    claim: requests.Claim | None = None
+    finished: bool = False
+    code: str | None = None
+
+    @property
+    def db(self) -> Database:
+        return self.swarm.context.db
+
+    @property
+    def actor(self) -> str:
+        return self.principal.actor
+
+    def load_own(self) -> Instance | None:
+        if self.principal.kind == PrincipalKind.INSTANCE and self.own is None:
+            self.own = instances.get(self.db, self.principal.name)
+        return self.own
+
+    def link(self, instance: Instance) -> None:
+        """Remember what this call has begun to make; inside the transaction that reserves it."""
+        self.about = instance.id
+        if self.claim is not None:
+            requests.link(self.db, self.claim.id, instance.id)
+
+    def finish(self, payload: dict[str, Any]) -> None:
+        """Write the call's event and its result; inside the transaction of its effect where there is one."""
+        with self.db.write():
+            if self.claim is not None:
+                requests.finish(self.db, self.claim.id, payload)
+            self.tell(self.db)
+        self.finished = True
+
+    def tell(self, db: Database) -> None:
+        """The event of a call that went well."""
+        self._event(db, "tool:called")
+
+    def replayed(self) -> None:
+        """The answer is that of an earlier call; inside the transaction that found it."""
+        self._event(self.db, "tool:called", details={"replay_of_request": self.claim.id if self.claim else None})
+        self.finished = True
+
+    def fail(
+        self, code: str, message: str, *, name: str = "tool:called", details: dict[str, Any] | None = None
+    ) -> None:
+        with self.db.write():
+            if self.claim is not None:
+                requests.fail(self.db, self.claim.id)
+            self._event(self.db, name, code=code, message=message, details=details)
+        self.finished = True
+
+    def _event(
+        self,
+        db: Database,
+        name: str,
+        *,
+        code: str | None = None,
+        message: str | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        metadata: dict[str, Any] = {"arguments": self.arguments}
+        if self.rule:
+            metadata["rule"] = self.rule
+        if details:
+            metadata["details"] = details
+        own = self.principal.name if self.principal.kind == PrincipalKind.INSTANCE else None
+        events.add(
+            db,
+            name,
+            instance_id=self.about or own,
+            actor=self.actor,
+            tool_name=self.tool,
+            error_code=code,
+            error_message=message,
+            duration_ms=round((time.perf_counter() - self.began) * 1000, 3),
+            metadata=metadata,
+        )
+
+
+def digest(tool: str, arguments: dict[str, Any]) -> str:
+    """The same for the same call, whatever the order of its fields."""
+    text = json.dumps([tool, arguments], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,330 @@
+"""The one way a tool is called: validation, limits, permission, the thread it runs in, and what is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import mcp_types as t
+from mcp.shared.exceptions import MCPError
+
+from swarm_core.config import SETTINGS, Settings
+from swarm_core.errors import Cancelled, ExternalFailure, NotFound, SwarmError
+from swarm_core.models import Instance, Principal, PrincipalKind
+from swarm_core.store import relationships, requests
+from swarm_core.swarm import Swarm
+from swarm_mcp import contract, permissions, registry
+from swarm_mcp.call import Call, digest
+from swarm_mcp.loop import LoopStore
+from swarm_mcp.metrics import Metrics
+from swarm_mcp.registry import Tool
+
+LONG_TIMEOUT = 600.0
+_PROGRESS_EVERY = 0.25
+_ENDS_WITHIN = 10.0
+_KEYS = ("swarm/idempotencyKey", "claudecode/toolUseId")
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[float, str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a call comes from. `connection` tells two clients' equal request ids apart."""
+
+    principal: Principal
+    connection: str
+    request_id: str
+    meta: dict[str, Any]
+    progress: Progress | None = None
+
+
+@dataclass(slots=True)
+class _Running:
+    call: Call
+    task: asyncio.Future[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class _Throttle:
+    """At most one notification in a quarter of a second; the newest is never dropped."""
+
+    send: Progress
+    sent_at: float = 0.0
+    count: int = 0
+    waiting: str | None = None
+    pending: asyncio.Task[None] | None = field(default=None)
+
+    def report(self, text: str) -> None:
+        self.waiting = text
+        if self.pending is None:
+            self.pending = asyncio.ensure_future(self._later())
+
+    async def _later(self) -> None:
+        await asyncio.sleep(max(0.0, self.sent_at + _PROGRESS_EVERY - time.monotonic()))
+        self.pending = None
+        await self.flush()
+
+    async def flush(self) -> None:
+        if self.waiting is None:
+            return
+        text, self.waiting = self.waiting, None
+        self.count += 1
+        self.sent_at = time.monotonic()
+        await self.send(float(self.count), text)
+
+    def stop(self) -> None:
+        self.waiting = None
+        if self.pending is not None:
+            self.pending.cancel()
+
+
+class Dispatcher:
+    """One per server process; lives on its event loop. Tools run in threads, so that one waiting stalls nobody."""
+
+    def __init__(
+        self,
+        swarm: Swarm,
+        settings: Settings,
+        store: LoopStore,
+        *,
+        server: str,
+        alive: requests.Alive,
+        metrics: Metrics,
+    ) -> None:
+        self._swarm = swarm
+        self._store = store
+        self._inline = swarm.on(store.db)
+        self._server = server
+        self._alive = alive
+        self._metrics = metrics
+        self._timeout_ms = settings.integer("tool_timeout_ms")
+        self._max = settings.integer("queue_max")
+        self._threads = ThreadPoolExecutor(self._max, thread_name_prefix="tool")
+        self._running: dict[tuple[str, str], _Running] = {}
+        self._closing = False
+
+    @property
+    def size(self) -> int:
+        return len(self._running)
+
+    async def call(self, origin: Origin, name: str, arguments: dict[str, Any] | None) -> t.CallToolResult:
+        """Run one tool call. Whatever happens, one event tells of it; the answer is a result or an MCPError."""
+        call = Call(self._swarm, origin.principal, name, arguments or {}, key=_key(origin.meta))
+        try:
+            return await self._call(origin, call)
+        except MCPError as error:
+            code = str((error.error.data or {}).get("code", "INTERNAL_ERROR"))
+            await self._record(call, code, error.error.message)
+            raise
+        except SwarmError as error:
+            await self._record(call, error.code, error.message, error.details)
+            about = call.about or (origin.principal.name if call.own else None)
+            return contract.result(contract.failure(error, tool=name, instance_id=about), is_error=True)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._record(call, "CANCELLED", "the client cancelled the call"))
+            raise
+        except Exception as error:  # a bug in one tool is an answer to its caller, never the end of the server
+            log.exception("the tool %s failed", name)
+            await self._record(call, "INTERNAL_ERROR", type(error).__name__)
+            bug = ExternalFailure(
+                "a bug in swarm; its traceback is in the coordinator's log", code="INTERNAL_ERROR"
+            )
+            return contract.result(contract.failure(bug, tool=name, instance_id=call.about), is_error=True)
+        finally:
+            self._metrics.called(name, call, known=name in registry.tools())
+
+    async def _call(self, origin: Origin, call: Call) -> t.CallToolResult:
+        tool = registry.tools().get(call.tool)
+        if tool is None:
+            hint = "tools/list shows what there is"
+            raise NotFound(f"there is no tool {call.tool[:80]!r}", code="NOT_FOUND", hint=hint)
+        args = tool.parse(call.arguments)
+        if tool.inline and not self._closing:
+            return contract.result(await self._read(call, tool, args))
+        key = (origin.connection, origin.request_id)
+        self._admit(key)
+        throttle = _Throttle(origin.progress) if origin.progress else None
+        if throttle is not None:
+            call.swarm = self._reporting(throttle)
+        loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()
+        future = loop.run_in_executor(self._threads, context.run, self._work, call, tool, args)
+        self._running[key] = running = _Running(call, future)
+        try:
+            payload = await self._wait(running, self._limit(tool))
+            if throttle is not None:
+                await throttle.flush()
+        finally:
+            if throttle is not None:
+                throttle.stop()
+            del self._running[key]
+        return contract.result(payload)
+
+    async def _read(self, call: Call, tool: Tool, args: Any) -> dict[str, Any]:
+        """On the event loop, which never waits: only when the database is locked a thread waits for it."""
+        call.swarm = self._inline
+        checkpoint = self._swarm.context.checkpoint
+        _permit(call, tool, None)
+        checkpoint(f"{tool.name}:permitted")
+        payload = tool.run(call, args, None)
+        checkpoint(f"{tool.name}:ran")
+        try:
+            await self._store.write(call.tell)
+        except SwarmError as error:
+            if error.code != "DATABASE_LOCKED":
+                raise
+            call.swarm = self._swarm
+            await asyncio.get_running_loop().run_in_executor(self._threads, call.finish, payload)
+        call.finished = True
+        checkpoint(f"{tool.name}:recorded")
+        return payload
+
+    def _work(self, call: Call, tool: Tool, args: Any) -> dict[str, Any]:
+        """In a worker thread."""
+        with call.scope.active():
+            target = tool.target(call, args)
+            if target is not None:
+                call.about = target.id
+            _permit(call, tool, target)
+            call.swarm.context.checkpoint(f"{tool.name}:permitted")
+            if tool.writes and self._claim(call, tool):
+                assert call.claim is not None
+                assert call.claim.result is not None
+                call.swarm.context.checkpoint(f"{tool.name}:replayed")
+                return call.claim.result
+            payload = tool.run(call, args, target)
+            call.swarm.context.checkpoint(f"{tool.name}:ran")
+            if not call.finished:
+                call.finish(payload)
+            call.swarm.context.checkpoint(f"{tool.name}:recorded")
+            return payload
+
+    def _claim(self, call: Call, tool: Tool) -> bool:
+        """Record the call before it does anything; True when its result is known from an earlier one."""
+        with call.db.write():
+            call.claim = requests.claim(
+                call.db,
+                principal=call.actor,
+                tool=tool.name,
+                digest=digest(tool.name, call.arguments),
+                key=call.key,
+                server=self._server,
+                alive=self._alive,
+            )
+            if call.claim.result is None:
+                return False
+            call.replayed()
+            return True
+
+    async def _wait(self, running: _Running, limit: float) -> dict[str, Any]:
+        """The tool's result; when time is up or the client gives up, the work stops and its programs are ended."""
+        try:
+            done, _ = await asyncio.wait({running.task}, timeout=limit or None)
+        except asyncio.CancelledError:
+            await self._end(running)
+            raise
+        if not done:
+            await self._end(running)
+            raise ExternalFailure(
+                f"{running.call.tool} took longer than {limit:g} s and was ended",
+                code="TOOL_TIMEOUT",
+                hint="try again; `swarm doctor` says what may be slow",
+                details={"timeoutMs": int(limit * 1000)},
+            )
+        try:
+            return running.task.result()
+        except Cancelled:
+            if self._closing:
+                raise ExternalFailure(
+                    "the server is shutting down", code="SHUTTING_DOWN", hint="try again in a moment"
+                ) from None
+            raise
+
+    async def _end(self, running: _Running) -> None:
+        running.call.scope.cancel()
+        ending = asyncio.wait({running.task}, timeout=_ENDS_WITHIN)
+        await asyncio.shield(asyncio.ensure_future(ending))
+
+    def cancel(self, connection: str, request_id: str) -> bool:
+        """For `$/cancelRequest`: the call ends with a CANCELLED result; True when there was such a call."""
+        running = self._running.get((connection, request_id))
+        if running is None:
+            return False
+        running.call.scope.cancel()
+        return True
+
+    async def close(self) -> None:
+        """Take no more calls and let those in flight have their answers."""
+        self._closing = True
+        running = list(self._running.values())
+        if running:
+            await asyncio.wait({r.task for r in running}, timeout=2.0)
+        for left in self._running.values():
+            left.call.scope.cancel()
+        if self._running:
+            await asyncio.wait({r.task for r in self._running.values()}, timeout=_ENDS_WITHIN)
+        self._threads.shutdown(wait=False)
+
+    def _admit(self, key: tuple[str, str]) -> None:
+        if self._closing or len(self._running) >= self._max:
+            said = f"{len(self._running)} calls are under way, {self._max} may be; try again in a moment"
+            queue = {"max": self._max, "size": len(self._running)}
+            raise contract.protocol_error(
+                contract.QUEUE_OVERLOADED, "QUEUE_OVERLOADED", said, details={"queue": queue}
+            )
+        if key in self._running:
+            raise contract.protocol_error(
+                t.INVALID_REQUEST, "INVALID_REQUEST", f"request id {key[1]} is in use by a call that is under way"
+            )
+
+    def _limit(self, tool: Tool) -> float:
+        """Seconds; a setting holds for every tool, only the default knows that some take long."""
+        if tool.long and self._timeout_ms == SETTINGS["tool_timeout_ms"].default:
+            return LONG_TIMEOUT
+        return self._timeout_ms / 1000
+
+    def _reporting(self, throttle: _Throttle) -> Swarm:
+        loop = asyncio.get_running_loop()
+
+        def report(text: str) -> None:
+            loop.call_soon_threadsafe(throttle.report, text)
+
+        return self._swarm.reporting(report)
+
+    async def _record(self, call: Call, code: str, message: str, details: dict[str, Any] | None = None) -> None:
+        """A failed call's event. Where even that cannot be written, the log has it."""
+        if call.finished:
+            return
+        name = "tool:denied" if code == "FORBIDDEN" else "tool:called"
+        call.code = code
+        try:
+            await asyncio.get_running_loop().run_in_executor(
+                None, lambda: call.fail(code, message, name=name, details=details)
+            )
+        except SwarmError as error:
+            log.warning("no event for %s of %s (%s): %s", call.tool, call.actor, code, error.code)
+
+
+def _permit(call: Call, tool: Tool, target: Instance | None) -> None:
+    """Raises Denied unless a rule allows the call."""
+    agent = call.principal.kind == PrincipalKind.INSTANCE
+    links = relationships.of(call.db, target.id) if target is not None and agent else []
+    relation = permissions.relation_of(call.principal.name, target, links)
+    caller = permissions.caller_of(call.principal)
+    call.rule = permissions.require(tool.name, caller, relation, call.principal.scopes, target)
+
+
+def _key(meta: dict[str, Any]) -> str | None:
+    for name in _KEYS:
+        value = meta.get(name)
+        if isinstance(value, str) and 0 < len(value) <= 200:
+            return value
+    return None

@@ -1,0 +1,66 @@
+"""What is done on the event loop itself: reads that never wait, and events of small calls, written together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from swarm_core.config import Settings
+from swarm_core.errors import SwarmError
+from swarm_core.store import tokens
+from swarm_core.store.database import Database, open_database
+
+_REMEMBERED = 4096
+
+
+class LoopStore:
+    """A connection of the event loop's own. It waits for no lock and no disk: what would wait goes to a thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.db: Database = open_database(settings.database_path, busy_timeout=0, checkpoints=False)
+        self._known: dict[str, tokens.Lookup] = {}
+        self._version = -1
+        self._waiting: list[tuple[Callable[[Database], None], asyncio.Future[None]]] = []
+        self.written = 0
+
+    def find(self, token: str) -> tokens.Lookup:
+        """Who the token speaks for. What was found is kept until anybody else writes to the database."""
+        version = self.db.data_version()
+        if version != self._version or len(self._known) > _REMEMBERED:
+            self._known.clear()
+            self._version = version
+        found = self._known.get(token)
+        if found is None:
+            found = tokens.lookup(self.db, token)
+            if found.principal is not None:
+                self._known[token] = found
+        return found
+
+    async def write(self, tell: Callable[[Database], None]) -> None:
+        """Have `tell` write in the next transaction, which all calls of this turn of the loop share."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._flush)
+        self._waiting.append((tell, done))
+        await done
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        failure: SwarmError | None = None
+        try:
+            with self.db.write():
+                for tell, _ in waiting:
+                    tell(self.db)
+        except SwarmError as error:
+            failure = error
+        self.written += len(waiting)
+        for _, done in waiting:
+            if not done.done():
+                if failure is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(failure)
+
+    def close(self) -> None:
+        self.db.close()

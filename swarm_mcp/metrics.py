@@ -1,0 +1,67 @@
+"""Counts of what the server did, as text for Prometheus."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from swarm_mcp.call import Call
+
+_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0)
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """Kept on the event loop, so without locks. Labels come from our own tables, never from a client's text."""
+
+    def __init__(self) -> None:
+        self._started = time.time()
+        self._calls: Counter[tuple[str, str]] = Counter()
+        self._seconds: Counter[str] = Counter()
+        self._buckets: Counter[tuple[str, float]] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.hooks: Counter[str] = Counter()
+
+    def called(self, tool: str, call: Call, *, known: bool) -> None:
+        name = tool if known else "unknown"
+        spent = time.perf_counter() - call.began
+        self._calls[name, call.code or "ok"] += 1
+        self._seconds[name] += spent  # type: ignore[assignment]  # a Counter adds floats as well
+        for bound in _BOUNDS:
+            if spent <= bound:
+                self._buckets[name, bound] += 1
+
+    def text(self, *, running: int, sessions: int, statuses: Mapping[str, int], newest_event: int) -> str:
+        lines = _family(
+            "swarm_up_seconds", "gauge", "Seconds since the start.", [("", time.time() - self._started)]
+        )
+        lines += _family("swarm_calls_running", "gauge", "Tool calls under way.", [("", running)])
+        lines += _family("swarm_sessions", "gauge", "Open MCP sessions.", [("", sessions)])
+        lines += _family("swarm_newest_event", "counter", "Id of the newest event.", [("", newest_event)])
+        counted = [(f'status="{s}"', n) for s, n in sorted(statuses.items())]
+        lines += _family("swarm_instances", "gauge", "Instances that are not cleaned.", counted)
+        calls = [(f'tool="{t}",code="{c}"', n) for (t, c), n in sorted(self._calls.items())]
+        lines += _family("swarm_tool_calls_total", "counter", "Tool calls by result.", calls)
+        lines += self._histogram()
+        refused = [(f'reason="{r}"', n) for r, n in sorted(self.refused.items())]
+        lines += _family("swarm_refused_total", "counter", "Requests refused for who sent them.", refused)
+        hooks = [(f'outcome="{o}"', n) for o, n in sorted(self.hooks.items())]
+        lines += _family("swarm_hooks_total", "counter", "Hook events of agents.", hooks)
+        return "\n".join(lines) + "\n"
+
+    def _histogram(self) -> list[str]:
+        name = "swarm_tool_call_seconds"
+        lines = [f"# HELP {name} Duration of tool calls.", f"# TYPE {name} histogram"]
+        for tool in sorted(self._seconds):
+            total = sum(n for (t, _), n in self._calls.items() if t == tool)
+            lines += [f'{name}_bucket{{tool="{tool}",le="{b:g}"}} {self._buckets[tool, b]}' for b in _BOUNDS]
+            lines.append(f'{name}_bucket{{tool="{tool}",le="+Inf"}} {total}')
+            lines.append(f'{name}_sum{{tool="{tool}"}} {self._seconds[tool]:.6f}')
+            lines.append(f'{name}_count{{tool="{tool}"}} {total}')
+        return lines
+
+
+def _family(name: str, kind: str, about: str, values: Iterable[tuple[str, float]]) -> list[str]:
+    lines = [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+    return lines + [f"{name}{{{labels}}} {value:g}" if labels else f"{name} {value:g}" for labels, value in values]

@@ -1,0 +1,58 @@
+"""Serving one client on stdin and stdout, with the same tools and rules; who it is, SWARM_TOKEN says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+
+from swarm_core import process
+from swarm_core.config import Settings
+from swarm_core.errors import Denied
+from swarm_core.models import Principal
+from swarm_core.ops.context import Report, nothing
+from swarm_core.store import requests
+from swarm_core.swarm import Swarm
+from swarm_mcp import presence
+from swarm_mcp.dispatch import Dispatcher
+from swarm_mcp.identity import Identity, Refusals
+from swarm_mcp.loop import LoopStore
+from swarm_mcp.metrics import Metrics
+from swarm_mcp.protocol import SwarmServer
+from swarm_mcp.resources import Reader
+from swarm_mcp.stdio import stdio_streams
+
+log = logging.getLogger(__name__)
+
+
+def run(settings: Settings, environ: Mapping[str, str], *, checkpoint: Report = nothing) -> None:
+    """Returns when the client closes stdin or says `exit`; raises Denied at once for a token that is not valid."""
+    process.log_to_stderr(settings.text("log_level"))
+    with contextlib.ExitStack() as stack:
+        swarm = stack.enter_context(Swarm.open(settings, environ, checkpoint=checkpoint))
+        store = stack.enter_context(contextlib.closing(LoopStore(settings)))
+        identity = Identity(store)
+        refusals = Refusals(swarm.context.db, lambda _: None)
+
+        def who() -> Principal:
+            try:
+                return identity.require(environ.get("SWARM_TOKEN"), environ.get("SWARM_INSTANCE"))
+            except Denied as error:
+                facts = {"transport": "stdio", "instance": environ.get("SWARM_INSTANCE", "")[:80]}
+                refusals.record(str(error.details.get("reason", "no token was sent")), None, facts | error.details)
+                raise
+
+        log.info("serving %s on stdin and stdout", who().actor)
+        me = stack.enter_context(presence.present(settings))
+        requests.sweep(swarm.context.db, lambda server: presence.is_alive(settings, server))
+        dispatcher = Dispatcher(
+            swarm, settings, store, server=me, alive=lambda s: presence.is_alive(settings, s), metrics=Metrics()
+        )
+        asyncio.run(_serve(SwarmServer(dispatcher, Reader(swarm), who=who), dispatcher))
+
+
+async def _serve(server: SwarmServer, dispatcher: Dispatcher) -> None:
+    async with stdio_streams() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+    await dispatcher.close()

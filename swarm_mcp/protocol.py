@@ -1,0 +1,189 @@
+"""The MCP server object: what it says of itself, and how each method of the protocol is answered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import mcp_types as t
+from mcp.server import NotificationOptions, Server, ServerRequestContext
+from mcp.server.models import InitializationOptions
+from mcp.shared.exceptions import MCPError
+from pydantic import ConfigDict
+
+from swarm_core.errors import SwarmError
+from swarm_core.models import Principal
+from swarm_mcp import contract, permissions, registry, resources
+from swarm_mcp.dispatch import Dispatcher, Origin
+
+STDIO = "stdio"
+INSTRUCTIONS = """\
+Swarm coordinates coding agents, each in a git worktree of its own. You are one of them and are known by your \
+connection: never pass your own id.
+Work agents: do the task, test it, COMMIT everything, then call spawn_review_instance and wait. Feedback comes \
+as a message starting with [swarm msg ...]; fix, commit and ask for another review. When it is approved, call \
+create_pull_request.
+Reviewers: read the diff of the branch you were given against its base and run its tests. Then do exactly one of \
+these: send_feedback with feedback_type needs_work; or update_instance_status with status approved; or \
+create_pull_request, which approves as well.
+An error result has code, message and recovery_hint: do what the hint says instead of repeating the call. If you \
+cannot go on, call update_instance_status with status failed and say why."""
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+Context = ServerRequestContext[Any, Any]
+Whoever = Callable[[], Principal]
+
+
+class CancelParams(t.NotificationParams):
+    model_config = ConfigDict(extra="allow")
+    id: str | int | None = None
+
+
+class SwarmServer(Server[Any]):
+    """`who` tells who is behind the process's own stdin; over HTTP every request says it by its token."""
+
+    def __init__(self, dispatcher: Dispatcher, reader: resources.Reader, *, who: Whoever | None = None) -> None:
+        self._dispatcher = dispatcher
+        self._reader = reader
+        self._who = who
+        super().__init__(
+            contract.NAME,
+            version=contract.TOOL_VERSION,
+            title="Swarm",
+            instructions=INSTRUCTIONS,
+            get_tool_input_schema=_input_schema,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+        )
+        self.middleware.clear()  # tracing costs a tenth of a small call, and nobody here reads it
+        self.add_notification_handler("$/cancelRequest", CancelParams, self._cancel)
+        self.add_request_handler("shutdown", t.RequestParams, self._shutdown)
+        self.add_notification_handler("exit", t.NotificationParams, self._exit)
+
+    def get_capabilities(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+        *,
+        protocol_version: str | None = None,
+    ) -> t.ServerCapabilities:
+        versions = {"schemaVersion": contract.SCHEMA_VERSION, "toolVersion": contract.TOOL_VERSION}
+        ours = {contract.NAME: versions, **(experimental_capabilities or {})}
+        return super().get_capabilities(notification_options, ours, extensions, protocol_version=protocol_version)
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        return super().create_initialization_options(notification_options, experimental_capabilities, extensions)
+
+    # Tools
+
+    async def _list_tools(self, ctx: Context, params: t.PaginatedRequestParams | None) -> t.ListToolsResult:
+        principal = self._principal(ctx)
+        shown = registry.shown_to(permissions.caller_of(principal), principal.scopes)
+        return t.ListToolsResult(tools=list(shown))
+
+    async def _call_tool(self, ctx: Context, params: t.CallToolRequestParams) -> t.CallToolResult:
+        return await self._dispatcher.call(self._origin(ctx), params.name, params.arguments)
+
+    # Resources and prompts
+
+    async def _list_resources(
+        self, ctx: Context, params: t.PaginatedRequestParams | None
+    ) -> t.ListResourcesResult:
+        self._principal(ctx)
+        return await _answered(self._reader.listed())
+
+    async def _list_templates(
+        self, ctx: Context, params: t.PaginatedRequestParams | None
+    ) -> t.ListResourceTemplatesResult:
+        self._principal(ctx)
+        return t.ListResourceTemplatesResult(resource_templates=list(resources.TEMPLATES))
+
+    async def _read_resource(self, ctx: Context, params: t.ReadResourceRequestParams) -> t.ReadResourceResult:
+        self._principal(ctx)
+        return await _answered(self._reader.read(str(params.uri)))
+
+    async def _list_prompts(self, ctx: Context, params: t.PaginatedRequestParams | None) -> t.ListPromptsResult:
+        self._principal(ctx)
+        return t.ListPromptsResult(prompts=list(resources.PROMPTS))
+
+    async def _get_prompt(self, ctx: Context, params: t.GetPromptRequestParams) -> t.GetPromptResult:
+        self._principal(ctx)
+        return await _answered(self._reader.prompt(params.name, params.arguments or {}))
+
+    # The rest
+
+    async def _cancel(self, ctx: Context, params: CancelParams) -> None:
+        if params.id is not None:
+            self._dispatcher.cancel(self._connection(ctx), str(params.id))
+
+    async def _shutdown(self, ctx: Context, params: t.RequestParams) -> dict[str, Any]:
+        """For old clients: ending is closing the connection, so there is nothing to do."""
+        return {}
+
+    async def _exit(self, ctx: Context, params: t.NotificationParams) -> None:
+        return
+
+    def _principal(self, ctx: Context) -> Principal:
+        if ctx.request is not None:
+            principal: Principal = ctx.request.scope["swarm.principal"]
+            return principal
+        assert self._who is not None
+        try:
+            return self._who()
+        except SwarmError as error:
+            raise contract.protocol_error(contract.UNAUTHORIZED, error.code, error.message) from None
+
+    def _connection(self, ctx: Context) -> str:
+        """A request without a session belongs to its principal, never to whoever uses the same number."""
+        if ctx.request is None:
+            return STDIO
+        session = ctx.request.headers.get("mcp-session-id")
+        return session or f"principal:{self._principal(ctx).actor}"
+
+    def _origin(self, ctx: Context) -> Origin:
+        meta: dict[str, Any] = dict(ctx.meta or {})
+        wanted = meta.get("progress_token", meta.get("progressToken")) is not None
+
+        async def progress(count: float, text: str) -> None:
+            await ctx.session.report_progress(count, None, text)
+
+        return Origin(
+            principal=self._principal(ctx),
+            connection=self._connection(ctx),
+            request_id=str(ctx.request_id),
+            meta=meta,
+            progress=progress if wanted else None,
+        )
+
+
+async def _answered(work: Awaitable[_T]) -> _T:
+    """What is no tool call fails as a JSON-RPC error; the text of a bug stays in the log."""
+    try:
+        return await work
+    except MCPError:
+        raise
+    except SwarmError as error:
+        number = t.INVALID_PARAMS if contract.category(error) in ("validation", "state") else t.INTERNAL_ERROR
+        message = str(contract.without_paths(error.message))
+        raise contract.protocol_error(number, error.code, message) from None
+    except Exception:  # an exception that leaves a handler would reach the client with its text
+        log.exception("a request failed")
+        raise contract.protocol_error(t.INTERNAL_ERROR, "INTERNAL_ERROR", "a bug in swarm; see its log") from None
+
+
+def _input_schema(name: str) -> dict[str, Any] | None:
+    return registry.definition(name).input_schema if name in registry.tools() else None

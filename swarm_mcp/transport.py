@@ -1,0 +1,259 @@
+"""Streamable HTTP that answers a request with plain JSON unless there is something to say before the answer.
+
+Built on private hooks of the SDK, which is why the project pins mcp==2.3.*. Requests of the 2026-07-28 era have no
+session; the SDK's own handler answers them in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from typing import Any, TypeGuard
+from uuid import uuid4
+
+import anyio
+import mcp_types as t
+from anyio.streams.memory import MemoryObjectReceiveStream
+from mcp.server import Server
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
+from mcp.server.streamable_http import (
+    MCP_SESSION_ID_HEADER,
+    REQUEST_CANCELLED,
+    REQUEST_STREAM_BUFFER_SIZE,
+    EventMessage,
+    StreamableHTTPServerTransport,
+    check_accept_headers,
+)
+from mcp.server.streamable_http_manager import (
+    DEFAULT_MAX_REQUEST_BODY_SIZE,
+    DEFAULT_MAX_SESSIONS,
+    DEFAULT_SESSION_IDLE_TIMEOUT,
+    StreamableHTTPSessionManager,
+)
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.message import SessionMessage
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from swarm_mcp import envelope
+
+COMMIT_AFTER = 5.0
+PING_EVERY = 15.0
+_STREAM_HEADERS = {
+    "content-type": "text/event-stream",
+    "cache-control": "no-cache, no-transform",
+    "x-accel-buffering": "no",
+}
+
+Answer = t.JSONRPCResponse | t.JSONRPCError
+# The next message of an exchange, or None when that many seconds (None: any number) passed without one.
+Next = Callable[[float | None], Awaitable[t.JSONRPCMessage | None]]
+OnForeign = Callable[[str, Scope], None]
+
+
+class HybridTransport(StreamableHTTPServerTransport):
+    """One session: JSON when the answer comes first, else `text/event-stream`; what the client accepts decides.
+
+    A client that goes away does not end its request: the request keeps its id until it is answered.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        security_settings: TransportSecuritySettings | None,
+        idle_timeout: float | None,
+        commit_after: float,
+    ) -> None:
+        super().__init__(session_id, security_settings=security_settings, idle_timeout=idle_timeout)
+        self._commit_after = commit_after
+
+    async def _handle_post_request(self, scope: Scope, request: Request, receive: Receive, send: Send) -> None:
+        if not await self._validate_accept_header(request, scope, send):
+            return
+        try:
+            message = envelope.read(await request.body())
+        except ClientDisconnect:
+            return
+        except envelope.Malformed as malformed:
+            await self._json(malformed.answer, HTTPStatus.BAD_REQUEST)(scope, receive, send)
+            return
+        if not isinstance(message, t.JSONRPCRequest):
+            await super()._handle_post_request(scope, request, receive, send)
+        elif message.method != "initialize" and not await self._validate_request_headers(request, send):
+            return
+        elif str(message.id) in self._request_streams:
+            taken = envelope.invalid("a request with this id is under way in this session", message.id)
+            await self._json(taken, HTTPStatus.CONFLICT)(scope, receive, send)
+        else:
+            await self._answer(message, request, scope, receive, send)
+
+    async def _validate_accept_header(self, request: Request, scope: Scope, send: Send) -> bool:
+        if any(_accepted(request)):
+            return True
+        refused = envelope.invalid("Accept has to name application/json or text/event-stream")
+        await self._json(refused, HTTPStatus.NOT_ACCEPTABLE)(scope, request.receive, send)
+        return False
+
+    async def _answer(
+        self, message: t.JSONRPCRequest, request: Request, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        takes_json, takes_stream = _accepted(request)
+        to_client, messages = anyio.create_memory_object_stream[EventMessage](REQUEST_STREAM_BUFFER_SIZE)
+        self._request_streams[str(message.id)] = (to_client, messages)
+        upcoming = partial(_next, messages, message.id)
+        try:
+            if not await self._deliver(message, request, can_ask=takes_stream):
+                to_client.close()
+            first = await upcoming(self._commit_after if takes_stream else None) if takes_json else None
+            while not takes_stream and not _is_answer(first):
+                first = await upcoming(None)
+            if takes_json and _is_answer(first):
+                await self._json(first)(scope, receive, send)
+            else:
+                await self._stream(first, upcoming, send)
+        finally:
+            self._request_streams.pop(str(message.id), None)
+            to_client.close()
+            messages.close()
+
+    async def _deliver(self, message: t.JSONRPCRequest, request: Request, *, can_ask: bool) -> bool:
+        """False when the session has ended. `can_ask`: the server may put questions to the client meanwhile."""
+        unanswered = partial(self._terminate_unanswered_request, message.id)
+        metadata = self._message_metadata(request, on_request_unanswered=unanswered)
+        metadata.can_send_request = can_ask
+        assert self._read_stream_writer is not None
+        try:
+            await self._read_stream_writer.send(SessionMessage(message, metadata=metadata))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return False
+        return True
+
+    async def _stream(self, first: t.JSONRPCMessage | None, upcoming: Next, send: Send) -> None:
+        """Written here and not by sse-starlette, which cuts streams off as soon as the server is told to exit."""
+        headers = _STREAM_HEADERS | self._session_header()
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": raw})
+        message = first
+        while not _is_answer(message):
+            await send({"type": "http.response.body", "body": _frame(message), "more_body": True})
+            message = await upcoming(PING_EVERY)
+        await send({"type": "http.response.body", "body": _frame(message), "more_body": False})
+
+    async def _terminate_unanswered_request(self, request_id: t.RequestId) -> None:
+        """A cancelled request is answered too: nothing else ends its POST."""
+        assert self._write_stream is not None
+        cancelled = envelope.error(REQUEST_CANCELLED, "CANCELLED", "Request cancelled", request_id)
+        await self._write_stream.send(SessionMessage(cancelled))
+
+    def _json(self, message: Answer, status: HTTPStatus = HTTPStatus.OK) -> Response:
+        body = envelope.write(message)
+        return Response(body, status, self._session_header(), media_type="application/json")
+
+    def _session_header(self) -> dict[str, str]:
+        return {MCP_SESSION_ID_HEADER: self.mcp_session_id} if self.mcp_session_id else {}
+
+
+class HybridSessionManager(StreamableHTTPSessionManager):
+    """The open sessions. There is no event store: the SDK's would show one session's answers to another.
+
+    `on_foreign` is told of a request that names somebody else's session; its sender is told that there is none.
+    """
+
+    def __init__(
+        self,
+        app: Server[Any],
+        *,
+        security_settings: TransportSecuritySettings | None = None,
+        session_idle_timeout: float | None = DEFAULT_SESSION_IDLE_TIMEOUT,
+        max_request_body_size: int = DEFAULT_MAX_REQUEST_BODY_SIZE,
+        max_sessions: int | None = DEFAULT_MAX_SESSIONS,
+        commit_after: float = COMMIT_AFTER,
+        on_foreign: OnForeign | None = None,
+    ) -> None:
+        super().__init__(
+            app,
+            security_settings=security_settings,
+            session_idle_timeout=session_idle_timeout,
+            max_request_body_size=max_request_body_size,
+            max_sessions=max_sessions,
+        )
+        self._commit_after = commit_after
+        self.on_foreign = on_foreign
+
+    @property
+    def open_sessions(self) -> int:
+        return len(self._server_instances)
+
+    async def terminate_where(self, gone: Callable[[AuthorizationContext], bool]) -> int:
+        """End the sessions whose owner is gone, with their streams and requests; how many there were."""
+        ending = [session_id for session_id, owner in self._session_owners.items() if gone(owner)]
+        for session_id in ending:
+            transport = self._server_instances.get(session_id)
+            if transport is not None:
+                await self._discard_session(session_id, transport)
+        return len(ending)
+
+    def end_listening(self) -> None:
+        """End the open GET streams, which carry no answers: for the moment the server is told to exit."""
+        for transport in self._server_instances.values():
+            transport.close_standalone_sse_stream()
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> HybridTransport | None:
+        if self.max_sessions is not None and self.open_sessions >= self.max_sessions:
+            return None
+        session_id = uuid4().hex
+        transport = HybridTransport(
+            session_id,
+            security_settings=self.security_settings,
+            idle_timeout=self.session_idle_timeout,
+            commit_after=self._commit_after,
+        )
+        if requestor is not None:
+            self._session_owners[session_id] = requestor
+        self._server_instances[session_id] = transport
+        return transport
+
+    async def _handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        session_id = Headers(scope=scope).get(MCP_SESSION_ID_HEADER, "")
+        known = session_id in self._server_instances
+        if known and self.on_foreign is not None and _owner(scope) != self._session_owners.get(session_id):
+            self.on_foreign(session_id, scope)
+        await super()._handle_stateful_request(scope, receive, send)
+
+
+async def _next(
+    messages: MemoryObjectReceiveStream[EventMessage], request_id: t.RequestId, seconds: float | None
+) -> t.JSONRPCMessage | None:
+    with anyio.move_on_after(seconds):
+        try:
+            return (await messages.receive()).message
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            return _ended(request_id)
+    return None
+
+
+def _ended(request_id: t.RequestId) -> t.JSONRPCError:
+    return envelope.error(REQUEST_CANCELLED, "CANCELLED", "Request cancelled: its session has ended", request_id)
+
+
+def _is_answer(message: t.JSONRPCMessage | None) -> TypeGuard[Answer]:
+    return isinstance(message, t.JSONRPCResponse | t.JSONRPCError)
+
+
+def _frame(message: t.JSONRPCMessage | None) -> bytes:
+    """An event; without a message a comment, which keeps the connection open."""
+    return b"event: message\r\ndata: %b\r\n\r\n" % envelope.write(message) if message else b": ping\r\n\r\n"
+
+
+def _accepted(request: Request) -> tuple[bool, bool]:
+    """Whether the client takes JSON, and whether it takes an event stream. One that does not say takes JSON."""
+    return check_accept_headers(request) if "accept" in request.headers else (True, False)
+
+
+def _owner(scope: Scope) -> AuthorizationContext | None:
+    user = scope.get("user")
+    return authorization_context(user) if isinstance(user, AuthenticatedUser) else None
