@@ -3,6 +3,10 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# The MCP inspector, a client that nobody here wrote, for one test. This release takes --header and runs on Node 20.
+INSPECTOR_VERSION := 0.16.8
+INSPECTOR := @modelcontextprotocol/inspector-cli@$(INSPECTOR_VERSION) @modelcontextprotocol/sdk@1.32.2
+INSPECTED := $(VENV)/node/.inspector-$(INSPECTOR_VERSION)
 # The newest Python that will do; choose another with `make setup PYTHON=python3.12`.
 FIND_PYTHON = for p in python3.14 python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
@@ -28,14 +32,18 @@ help:
 	@echo "make docs    write docs/reference again from the code"
 	@echo "make clean   remove .venv and caches"
 
-setup: system $(INSTALLED)
+setup: system $(INSTALLED) $(INSPECTED)
 	@echo "ready: . $(BIN)/activate"
 
 # System packages are installed only when one is missing, and only by root; anybody else is told the command.
+# npm is for one test alone, so nobody else is asked for it.
 system:
 	@missing=; \
 	command -v git >/dev/null || missing="$$missing git"; \
 	command -v tmux >/dev/null || missing="$$missing tmux"; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		command -v npm >/dev/null || missing="$$missing nodejs npm"; \
+	fi; \
 	if [ -z "$(PYTHON)" ]; then missing="$$missing python3 python3-venv"; \
 	elif [ ! -x $(BIN)/python ] && ! $(PYTHON) -c 'import ensurepip' 2>/dev/null && ! $(PYTHON) -m virtualenv --version >/dev/null 2>&1; then \
 		missing="$$missing $$(basename $(PYTHON))-venv"; \
@@ -67,6 +75,13 @@ $(INSTALLED): pyproject.toml | system
 	$(BIN)/python -m pip install -q --editable . --group dev; \
 	touch $@
 
+# Without npm, and without CI, its test is skipped.
+$(INSPECTED): | $(INSTALLED)
+	@command -v npm >/dev/null || { echo "npm is missing: the test with the MCP inspector needs it" >&2; exit 0; }; \
+	echo "installing the MCP inspector"; \
+	if npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/node $(INSPECTOR); then touch $@; \
+	else echo "the MCP inspector could not be installed, and its test will fail" >&2; fi
+
 check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -74,7 +89,7 @@ check: $(INSTALLED)
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
 
-test: $(INSTALLED)
+test: $(INSTALLED) $(INSPECTED)
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 demo: $(INSTALLED)

@@ -36,9 +36,10 @@ def hold(path: Path, *, timeout: float = 60.0, holder: str = "", shared: bool = 
 
 def holder(path: Path) -> str | None:
     """What the process that holds `path` wrote about itself; None when nobody holds it."""
-    if not path.exists():
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
         return None
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

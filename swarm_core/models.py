@@ -158,7 +158,8 @@ EVENTS: dict[str, str] = {
     "tool:called": "A tool was called; error_code says why if it failed.",
     "tool:denied": "A tool call was not allowed; metadata names the rule that decided.",
     "tool:interrupted": "The server died in the middle of a tool call.",
-    "auth:refused": "A request was refused for who sent it; error_message says why.",
+    "auth:refused": "A request was refused for who sent it; error_message says why. In a flood, metadata.count"
+    " tells of those that have no event of their own.",
     "token:issued": "A token was made for a principal.",
     "token:revoked": "A principal's tokens were revoked.",
     "host:lost": "A host did not answer; nothing is known of its instances until it is back.",

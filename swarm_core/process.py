@@ -142,6 +142,11 @@ def host_allowed(headers: list[bytes], port: int) -> bool:
     return found is not None and int(found[2]) == port
 
 
+def origin_allowed(headers: list[bytes], port: int) -> bool:
+    """Whether no page of another site sent the request: a browser names the page's origin, a program none."""
+    return all(o.startswith(b"http://") and host_allowed([o[7:]], port) for o in headers)
+
+
 def health(
     card: Card, settings: Settings, *, instances: int | None, last_look_age_s: float | None, problem: str | None
 ) -> dict[str, Any]:

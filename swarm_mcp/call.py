@@ -29,6 +29,9 @@ class Call:
     own: Instance | None = None
     rule: str = ""
     about: str | None = None
+    made: str | None = None
+    place: tuple[str, ...] = ()
+    spent: float | None = None
     claim: requests.Claim | None = None
     finished: bool = False
     code: str | None = None
@@ -48,7 +51,7 @@ class Call:
 
     def link(self, instance: Instance) -> None:
         """Remember what this call has begun to make; inside the transaction that reserves it."""
-        self.about = instance.id
+        self.about = self.made = instance.id
         if self.claim is not None:
             requests.link(self.db, self.claim.id, instance.id)
 
@@ -58,24 +61,29 @@ class Call:
             if self.claim is not None:
                 requests.finish(self.db, self.claim.id, payload)
             self.tell(self.db)
+            self.swarm.context.checkpoint(f"{self.tool}:recording")
         self.finished = True
 
     def tell(self, db: Database) -> None:
         """The event of a call that went well."""
         self._event(db, "tool:called")
 
-    def replayed(self) -> None:
+    def tell_replay(self, earlier: requests.Claim) -> None:
         """The answer is that of an earlier call; inside the transaction that found it."""
-        self._event(self.db, "tool:called", details={"replay_of_request": self.claim.id if self.claim else None})
-        self.finished = True
+        self._event(self.db, "tool:called", details={"replay_of_request": earlier.id})
 
-    def fail(
-        self, code: str, message: str, *, name: str = "tool:called", details: dict[str, Any] | None = None
-    ) -> None:
-        with self.db.write():
-            if self.claim is not None:
-                requests.fail(self.db, self.claim.id)
-            self._event(self.db, name, code=code, message=message, details=details)
+    def tell_failure(self, db: Database, message: str, details: dict[str, Any] | None = None) -> None:
+        """The event of a call that failed with `code`; a retry takes up what could not be undone.
+
+        A call whose effect is recorded has not failed, and has its event.
+        """
+        if self.claim is not None:
+            made = self.made or self.claim.instance_id
+            undone = made is None or instances.get(db, made).cleaned
+            if not requests.fail(db, self.claim.id, undone=undone):
+                return
+        name = "tool:denied" if self.code == "FORBIDDEN" else "tool:called"
+        self._event(db, name, code=self.code, message=message, details=details)
         self.finished = True
 
     def _event(
@@ -98,10 +106,10 @@ class Call:
             name,
             instance_id=self.about or own,
             actor=self.actor,
-            tool_name=self.tool,
+            tool_name=self.tool[:80],
             error_code=code,
             error_message=message,
-            duration_ms=round((time.perf_counter() - self.began) * 1000, 3),
+            duration_ms=round((self.spent or time.perf_counter() - self.began) * 1000, 3),
             metadata=metadata,
         )
 

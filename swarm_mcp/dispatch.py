@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 import mcp_types as t
 from mcp.shared.exceptions import MCPError
 
 from swarm_core.config import SETTINGS, Settings
-from swarm_core.errors import Cancelled, ExternalFailure, NotFound, SwarmError
+from swarm_core.errors import Cancelled, Denied, ExternalFailure, NotFound, SwarmError
 from swarm_core.models import Instance, Principal, PrincipalKind
 from swarm_core.store import relationships, requests
 from swarm_core.swarm import Swarm
 from swarm_mcp import contract, permissions, registry
 from swarm_mcp.call import Call, digest
-from swarm_mcp.loop import LoopStore
+from swarm_mcp.loop import LoopStore, Telling
 from swarm_mcp.metrics import Metrics
 from swarm_mcp.registry import Tool
 
 LONG_TIMEOUT = 600.0
 _PROGRESS_EVERY = 0.25
 _ENDS_WITHIN = 10.0
+_TELL_AGAIN = 0.25
+_MOST_UNTOLD = 10_000
 _KEYS = ("swarm/idempotencyKey", "claudecode/toolUseId")
 
 log = logging.getLogger(__name__)
@@ -47,12 +52,6 @@ class Origin:
 
 
 @dataclass(slots=True)
-class _Running:
-    call: Call
-    task: asyncio.Future[dict[str, Any]]
-
-
-@dataclass(slots=True)
 class _Throttle:
     """At most one notification in a quarter of a second; the newest is never dropped."""
 
@@ -61,8 +60,11 @@ class _Throttle:
     count: int = 0
     waiting: str | None = None
     pending: asyncio.Task[None] | None = field(default=None)
+    stopped: bool = False
 
     def report(self, text: str) -> None:
+        if self.stopped:
+            return
         self.waiting = text
         if self.pending is None:
             self.pending = asyncio.ensure_future(self._later())
@@ -81,9 +83,24 @@ class _Throttle:
         await self.send(float(self.count), text)
 
     def stop(self) -> None:
+        """Say nothing more."""
+        self.stopped = True
         self.waiting = None
         if self.pending is not None:
             self.pending.cancel()
+
+
+@dataclass(slots=True)
+class _Running:
+    call: Call
+    task: asyncio.Future[dict[str, Any]]
+    throttle: _Throttle | None
+
+    def stop(self) -> None:
+        """End the work and its programs; what is undone from now on is nobody's progress."""
+        if self.throttle is not None:
+            self.throttle.stop()
+        self.call.scope.cancel()
 
 
 class Dispatcher:
@@ -108,8 +125,14 @@ class Dispatcher:
         self._timeout_ms = settings.integer("tool_timeout_ms")
         self._max = settings.integer("queue_max")
         self._threads = ThreadPoolExecutor(self._max, thread_name_prefix="tool")
+        self._patience = settings.number("busy_timeout")
+        self.folders = (str(settings.home), str(settings.database_path.parent))
         self._running: dict[tuple[str, str], _Running] = {}
+        self._untold: deque[Telling] = deque(maxlen=_MOST_UNTOLD)
+        self._telling: asyncio.Task[None] | None = None
         self._closing = False
+        self._unanswered = 0
+        self._answered = asyncio.Event()
 
     @property
     def size(self) -> int:
@@ -118,6 +141,7 @@ class Dispatcher:
     async def call(self, origin: Origin, name: str, arguments: dict[str, Any] | None) -> t.CallToolResult:
         """Run one tool call. Whatever happens, one event tells of it; the answer is a result or an MCPError."""
         call = Call(self._swarm, origin.principal, name, arguments or {}, key=_key(origin.meta))
+        self._unanswered += 1
         try:
             return await self._call(origin, call)
         except MCPError as error:
@@ -127,9 +151,10 @@ class Dispatcher:
         except SwarmError as error:
             await self._record(call, error.code, error.message, error.details)
             about = call.about or (origin.principal.name if call.own else None)
-            return contract.result(contract.failure(error, tool=name, instance_id=about), is_error=True)
+            return contract.result(self._failure(call, error, about), is_error=True)
         except asyncio.CancelledError:
-            await asyncio.shield(self._record(call, "CANCELLED", "the client cancelled the call"))
+            with anyio.CancelScope(shield=True):
+                await self._record(call, "CANCELLED", "the client cancelled the call")
             raise
         except Exception as error:  # a bug in one tool is an answer to its caller, never the end of the server
             log.exception("the tool %s failed", name)
@@ -137,9 +162,11 @@ class Dispatcher:
             bug = ExternalFailure(
                 "a bug in swarm; its traceback is in the coordinator's log", code="INTERNAL_ERROR"
             )
-            return contract.result(contract.failure(bug, tool=name, instance_id=call.about), is_error=True)
+            return contract.result(self._failure(call, bug, call.about), is_error=True)
         finally:
             self._metrics.called(name, call, known=name in registry.tools())
+            self._unanswered -= 1
+            self._answered.set()
 
     async def _call(self, origin: Origin, call: Call) -> t.CallToolResult:
         tool = registry.tools().get(call.tool)
@@ -157,7 +184,7 @@ class Dispatcher:
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
         future = loop.run_in_executor(self._threads, context.run, self._work, call, tool, args)
-        self._running[key] = running = _Running(call, future)
+        self._running[key] = running = _Running(call, future, throttle)
         try:
             payload = await self._wait(running, self._limit(tool))
             if throttle is not None:
@@ -169,20 +196,14 @@ class Dispatcher:
         return contract.result(payload)
 
     async def _read(self, call: Call, tool: Tool, args: Any) -> dict[str, Any]:
-        """On the event loop, which never waits: only when the database is locked a thread waits for it."""
+        """On the event loop, which never waits."""
         call.swarm = self._inline
         checkpoint = self._swarm.context.checkpoint
-        _permit(call, tool, None)
+        _permit(call, tool.name, None)
         checkpoint(f"{tool.name}:permitted")
         payload = tool.run(call, args, None)
         checkpoint(f"{tool.name}:ran")
-        try:
-            await self._store.write(call.tell)
-        except SwarmError as error:
-            if error.code != "DATABASE_LOCKED":
-                raise
-            call.swarm = self._swarm
-            await asyncio.get_running_loop().run_in_executor(self._threads, call.finish, payload)
+        await self._store.write(call.tell, within=self._patience)
         call.finished = True
         checkpoint(f"{tool.name}:recorded")
         return payload
@@ -190,10 +211,10 @@ class Dispatcher:
     def _work(self, call: Call, tool: Tool, args: Any) -> dict[str, Any]:
         """In a worker thread."""
         with call.scope.active():
-            target = tool.target(call, args)
+            target = _target(call, tool, args)
             if target is not None:
-                call.about = target.id
-            _permit(call, tool, target)
+                call.about, call.place = target.id, (target.repo_path, target.worktree_path)
+            _permit(call, tool.name, target)
             call.swarm.context.checkpoint(f"{tool.name}:permitted")
             if tool.writes and self._claim(call, tool):
                 assert call.claim is not None
@@ -210,7 +231,7 @@ class Dispatcher:
     def _claim(self, call: Call, tool: Tool) -> bool:
         """Record the call before it does anything; True when its result is known from an earlier one."""
         with call.db.write():
-            call.claim = requests.claim(
+            claim = requests.claim(
                 call.db,
                 principal=call.actor,
                 tool=tool.name,
@@ -219,10 +240,11 @@ class Dispatcher:
                 server=self._server,
                 alive=self._alive,
             )
-            if call.claim.result is None:
-                return False
-            call.replayed()
-            return True
+            if claim.result is not None:
+                call.tell_replay(claim)
+        call.claim = claim
+        call.finished = claim.result is not None
+        return call.finished
 
     async def _wait(self, running: _Running, limit: float) -> dict[str, Any]:
         """The tool's result; when time is up or the client gives up, the work stops and its programs are ended."""
@@ -233,6 +255,8 @@ class Dispatcher:
             raise
         if not done:
             await self._end(running)
+            if running.task.done() and running.call.finished:  # it was done before it heard that time was up
+                return running.task.result()
             raise ExternalFailure(
                 f"{running.call.tool} took longer than {limit:g} s and was ended",
                 code="TOOL_TIMEOUT",
@@ -243,38 +267,54 @@ class Dispatcher:
             return running.task.result()
         except Cancelled:
             if self._closing:
-                raise ExternalFailure(
-                    "the server is shutting down", code="SHUTTING_DOWN", hint="try again in a moment"
-                ) from None
+                raise _shutting_down() from None
             raise
 
     async def _end(self, running: _Running) -> None:
-        running.call.scope.cancel()
-        ending = asyncio.wait({running.task}, timeout=_ENDS_WITHIN)
-        await asyncio.shield(asyncio.ensure_future(ending))
+        """Stop the work and wait until it is undone, whether or not anybody still waits for the answer."""
+        running.stop()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait({running.task}, timeout=_ENDS_WITHIN)
+
+    async def permit_reading(self, principal: Principal, method: str, asked: dict[str, Any]) -> None:
+        """What can be read beside the tools is for whoever may query; raises Denied, of which an event tells."""
+        call = Call(self._swarm, principal, method, asked)
+        try:
+            _permit(call, permissions.READ, None)
+        except Denied as error:
+            await self._record(call, error.code, error.message, error.details)
+            raise
 
     def cancel(self, connection: str, request_id: str) -> bool:
         """For `$/cancelRequest`: the call ends with a CANCELLED result; True when there was such a call."""
         running = self._running.get((connection, request_id))
         if running is None:
             return False
-        running.call.scope.cancel()
+        running.stop()
         return True
 
-    async def close(self) -> None:
-        """Take no more calls and let those in flight have their answers."""
+    async def close(self, *, patience: float) -> None:
+        """Take no more calls and let those in flight have their answers; after so many seconds they are ended."""
         self._closing = True
-        running = list(self._running.values())
-        if running:
-            await asyncio.wait({r.task for r in running}, timeout=2.0)
+        await self._all_answered(patience)
         for left in self._running.values():
-            left.call.scope.cancel()
-        if self._running:
-            await asyncio.wait({r.task for r in self._running.values()}, timeout=_ENDS_WITHIN)
+            left.stop()
+        await self._all_answered(_ENDS_WITHIN)
+        if self._telling is not None:
+            self._telling.cancel()
+            await self._tell()
         self._threads.shutdown(wait=False)
 
+    async def _all_answered(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            while self._unanswered:
+                self._answered.clear()
+                await self._answered.wait()
+
     def _admit(self, key: tuple[str, str]) -> None:
-        if self._closing or len(self._running) >= self._max:
+        if self._closing:
+            raise _shutting_down()
+        if len(self._running) >= self._max:
             said = f"{len(self._running)} calls are under way, {self._max} may be; try again in a moment"
             queue = {"max": self._max, "size": len(self._running)}
             raise contract.protocol_error(
@@ -300,26 +340,68 @@ class Dispatcher:
         return self._swarm.reporting(report)
 
     async def _record(self, call: Call, code: str, message: str, details: dict[str, Any] | None = None) -> None:
-        """A failed call's event. Where even that cannot be written, the log has it."""
-        if call.finished:
+        """A failed call's event. While it cannot be written the answer goes out without it.
+
+        What a call with a claim has finished may have been rolled back, so its row is asked.
+        """
+        if call.finished and call.claim is None:
             return
-        name = "tool:denied" if code == "FORBIDDEN" else "tool:called"
-        call.code = code
+        call.code, call.spent = code, time.perf_counter() - call.began
+        telling = functools.partial(call.tell_failure, message=message, details=details)
         try:
-            await asyncio.get_running_loop().run_in_executor(
-                None, lambda: call.fail(code, message, name=name, details=details)
-            )
+            await self._store.write(telling, within=0.0 if code == "DATABASE_LOCKED" else self._patience)
         except SwarmError as error:
-            log.warning("no event for %s of %s (%s): %s", call.tool, call.actor, code, error.code)
+            log.warning("no event yet for %s of %s (%s): %s", call.tool[:80], call.actor, code, error.code)
+            self._untold.append(telling)
+            if self._telling is None or self._telling.done():
+                self._telling = asyncio.ensure_future(self._tell_later())
+
+    def _failure(self, call: Call, error: SwarmError, about: str | None) -> dict[str, Any]:
+        folders = (*self.folders, *call.place)
+        return contract.failure(error, tool=call.tool, instance_id=about, folders=folders)
+
+    async def _tell_later(self) -> None:
+        while self._untold:
+            await asyncio.sleep(_TELL_AGAIN)
+            await self._tell()
+
+    async def _tell(self) -> None:
+        """Write the events that could not be written, as far as they can be now."""
+        while self._untold:
+            try:
+                await self._store.write(self._untold[0])
+            except SwarmError as error:
+                if contract.category(error) == "database":
+                    return
+                log.warning("an event is lost: %s (%s)", error.message, error.code)
+            self._untold.popleft()
 
 
-def _permit(call: Call, tool: Tool, target: Instance | None) -> None:
-    """Raises Denied unless a rule allows the call."""
+def _target(call: Call, tool: Tool, args: Any) -> Instance | None:
+    """What the call acts on; somebody who may never use the tool is told that and not what is there."""
+    try:
+        return tool.target(call, args)
+    except SwarmError:
+        if not permissions.may_call(tool.name, permissions.caller_of(call.principal), call.principal.scopes):
+            _permit(call, tool.name, None)
+        raise
+
+
+def _shutting_down() -> ExternalFailure:
+    return ExternalFailure("the server is shutting down", code="SHUTTING_DOWN", hint="try again in a moment")
+
+
+def _permit(call: Call, tool: str, target: Instance | None) -> None:
+    """Raises Denied unless a rule allows the call; the rule that decided is kept either way."""
     agent = call.principal.kind == PrincipalKind.INSTANCE
     links = relationships.of(call.db, target.id) if target is not None and agent else []
     relation = permissions.relation_of(call.principal.name, target, links)
     caller = permissions.caller_of(call.principal)
-    call.rule = permissions.require(tool.name, caller, relation, call.principal.scopes, target)
+    try:
+        call.rule = permissions.require(tool, caller, relation, call.principal.scopes, target)
+    except Denied as error:
+        call.rule = str(error.details["rule"])
+        raise
 
 
 def _key(meta: dict[str, Any]) -> str | None:

@@ -8,12 +8,14 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from swarm_core import ids
 from swarm_core.errors import Denied, SwarmError
 from swarm_core.models import Principal
 from swarm_core.store import events, tokens
@@ -22,11 +24,16 @@ from swarm_mcp.loop import LoopStore
 
 MCP_SCOPE = "mcp"
 _WINDOW = 10.0
-_MOST_IN_A_WINDOW = 50
+_MOST_IN_A_WINDOW = 20
 # Headers in which a client might name somebody else as the caller.
-_CLAIMS = (b"x-swarm-", b"x-instance-id", b"x-agent-id", b"x-caller-id", b"x-forwarded-user", b"x-remote-user")
+_CLAIMS = (
+    *(b"x-swarm", b"swarm-", b"x-instance", b"x-caller", b"x-agent-id", b"x-agent-name", b"x-principal"),
+    *(b"x-user", b"x-remote-user", b"x-forwarded-user", b"x-auth-request-user", b"remote-user"),
+)
 
 log = logging.getLogger(__name__)
+
+_Key = tuple[str, str, str | None, str | None]
 
 
 class Identity:
@@ -68,57 +75,102 @@ class Identity:
         return found.principal
 
 
+@dataclass(slots=True)
+class _Window:
+    began: float
+    written: int = 0
+    counted: int = 0
+
+
 class Refusals:
-    """Writes down who was refused; a flood is one event with a count, so that it cannot fill the disk."""
+    """Writes down who was refused and why.
+
+    A flood is a few events and a count, so that it cannot fill the disk. Each reason, and each principal, has a
+    window of its own: a flood of one hides no other.
+    """
 
     def __init__(self, db: Database, counted: Callable[[str], None]) -> None:
         self._db = db
         self._counted = counted
-        self._window = 0.0
-        self._written = 0
-        self._unwritten = 0
-        self._tasks: set[asyncio.Future[None]] = set()
+        self._windows: dict[_Key, _Window] = {}
+        self._tasks: set[asyncio.Future[int]] = set()
 
-    def add(self, reason: str, *, name: str | None, **facts: Any) -> None:
-        """From the event loop; the row is written by a thread."""
+    def add(
+        self,
+        reason: str,
+        *,
+        code: str = "UNAUTHORIZED",
+        name: str | None = None,
+        principal: str | None = None,
+        **facts: Any,
+    ) -> None:
+        """`name` is whose token it was, `principal` who it is that tried, where that is known.
+
+        On the event loop the row is written by a thread.
+        """
         self._counted(reason)
-        now = time.monotonic()
-        if now - self._window > _WINDOW:
-            if self._unwritten:
-                self._write("many", None, {"count": self._unwritten})
-            self._window, self._written, self._unwritten = now, 0, 0
-        if self._written >= _MOST_IN_A_WINDOW:
-            self._unwritten += 1
-            return
-        self._written += 1
-        self._write(reason, name, facts)
+        self.flush()
+        key = (reason, code, name, principal)
+        window = self._windows.setdefault(key, _Window(time.monotonic()))
+        if window.written < _MOST_IN_A_WINDOW:
+            window.written += 1
+            self._write(key, facts)
+        else:
+            window.counted += 1
 
-    def record(self, reason: str, name: str | None, facts: dict[str, Any]) -> None:
+    def flush(self) -> None:
+        """Tell of those that were only counted, where their time is over."""
+        now = time.monotonic()
+        for key in [k for k, w in self._windows.items() if now - w.began > _WINDOW]:
+            self._write_count(key)
+
+    async def drain(self) -> None:
+        for key in list(self._windows):
+            self._write_count(key)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
+
+    def _write_count(self, key: _Key) -> None:
+        window = self._windows.pop(key)
+        if window.counted:
+            self._write(key, {"count": window.counted})
+
+    def _write(self, key: _Key, facts: dict[str, Any]) -> None:
+        log.warning("refused: %s (token of %s, by %s) %s", key[0], key[2], key[3], facts)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._record(key, facts)
+            return
+        task = loop.run_in_executor(None, self._record, key, facts)
+        self._tasks.add(task)
+        task.add_done_callback(functools.partial(self._done, key))
+
+    def _done(self, key: _Key, task: asyncio.Future[int]) -> None:
+        self._tasks.discard(task)
+        if task.result():
+            self._windows.setdefault(key, _Window(time.monotonic())).counted += task.result()
+
+    def _record(self, key: _Key, facts: dict[str, Any]) -> int:
+        """How many refusals could not be written down."""
+        reason, code, name, principal = key
+        about = name or principal
+        known = {"belonged_to": name, "principal": principal}
         try:
             with self._db.write():
                 events.add(
                     self._db,
                     "auth:refused",
-                    instance_id=name,
-                    actor="unknown",
-                    error_code="UNAUTHORIZED",
+                    instance_id=about if about and ids.is_id(about) else None,
+                    actor=principal or "unknown",
+                    error_code=code,
                     error_message=reason,
-                    metadata=facts,
+                    metadata=facts | {k: v for k, v in known.items() if v},
                 )
         except SwarmError as error:
-            log.warning("no event for a refused request (%s): %s", reason, error.code)
-
-    async def drain(self) -> None:
-        if self._unwritten:
-            self._write("many", None, {"count": self._unwritten})
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=5)
-
-    def _write(self, reason: str, name: str | None, facts: dict[str, Any]) -> None:
-        log.warning("refused: %s %s", reason, facts)
-        task = asyncio.get_running_loop().run_in_executor(None, self.record, reason, name, facts)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            log.warning("no event yet for a refused request (%s): %s", reason, error.code)
+            return int(facts.get("count", 1))
+        return 0
 
 
 class Door:
@@ -132,31 +184,36 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
-        path = scope["path"]
-        claimed = next((name for name, _ in headers if name.startswith(_CLAIMS)), None)
-        if claimed is not None:
-            said = claimed.decode("latin-1")[:80]
-            self._refusals.add("claimed identity", name=None, header=said, path=path)
-            message = f"the header {said} names a caller, and a caller is known by its token alone"
-            await refuse(send, 400, "INVALID_REQUEST", message)
-            return
+        token = _bearer(headers)
         try:
-            found = self._identity.find(_bearer(headers))
+            found = self._identity.find(token)
         except SwarmError as error:
             await refuse(send, 503, error.code, "the database does not answer; try again in a moment")
             return
         principal = found.principal
+        claim = _claim(headers, scope["query_string"])
+        if claim is not None:
+            self._tell("claimed identity", "INVALID_REQUEST", found, scope, claim=claim)
+            message = f"{claim} is not accepted: a caller is known by its token alone"
+            await refuse(send, 400, "INVALID_REQUEST", message)
+            return
         if principal is None:
-            self._refusals.add(found.reason, name=found.name, path=path)
+            self._tell(found.reason, "UNAUTHORIZED", found, scope)
             await refuse(send, 401, "UNAUTHORIZED", f"a valid bearer token is needed: {found.reason}")
             return
         if self._scope not in principal.scopes:
-            self._refusals.add("missing scope", name=None, principal=principal.actor, path=path, scope=self._scope)
+            self._tell("missing scope", "FORBIDDEN", found, scope, scope=self._scope)
             await refuse(send, 403, "FORBIDDEN", f"the token lacks the scope {self._scope}")
             return
+        scope["swarm.token"] = token
         scope["user"] = _user(principal)
         scope["swarm.principal"] = principal
         await self._app(scope, receive, send)
+
+    def _tell(self, reason: str, code: str, found: tokens.Lookup, request: Scope, **facts: str) -> None:
+        actor = found.principal.actor if found.principal is not None else None
+        page = _page(request["path"])
+        self._refusals.add(reason, code=code, name=found.name, principal=actor, path=page, **facts)
 
 
 @functools.lru_cache(4096)
@@ -170,6 +227,19 @@ def _user(principal: Principal) -> AuthenticatedUser:
         claims={"iss": "swarm"},
     )
     return AuthenticatedUser(access)
+
+
+def _claim(headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
+    """Where a request names its caller besides its token; what it says there is not repeated."""
+    if query:
+        return "a query string"
+    claimed = next((name for name, _ in headers if name.startswith(_CLAIMS)), None)
+    return f"the header {claimed.decode('latin-1')[:80]}" if claimed is not None else None
+
+
+def _page(path: str) -> str:
+    """The page without what a client may have put behind it."""
+    return "/" + path.split("/")[1][:40] if path.startswith("/") else "?"
 
 
 def _bearer(headers: list[tuple[bytes, bytes]]) -> str:

@@ -11,6 +11,10 @@ from swarm_core.store import tokens
 from swarm_core.store.database import Database, open_database
 
 _REMEMBERED = 4096
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
+
+Telling = Callable[[Database], None]
+_Waiting = tuple[Telling, asyncio.Future[None]]
 
 
 class LoopStore:
@@ -20,7 +24,7 @@ class LoopStore:
         self.db: Database = open_database(settings.database_path, busy_timeout=0, checkpoints=False)
         self._known: dict[str, tokens.Lookup] = {}
         self._version = -1
-        self._waiting: list[tuple[Callable[[Database], None], asyncio.Future[None]]] = []
+        self._waiting: list[_Waiting] = []
         self.written = 0
 
     def find(self, token: str) -> tokens.Lookup:
@@ -36,31 +40,59 @@ class LoopStore:
                 self._known[token] = found
         return found
 
-    async def write(self, tell: Callable[[Database], None]) -> None:
-        """Have `tell` write in the next transaction, which all calls of this turn of the loop share."""
+    async def write(self, tell: Telling, *, within: float = 0.0) -> None:
+        """Have `tell` write in the next transaction, which all calls of this turn of the loop share.
+
+        While another has the database locked it is tried again, for so many seconds.
+        """
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(self._flush)
-        self._waiting.append((tell, done))
-        await done
+        deadline, pause = loop.time() + within, _FIRST_PAUSE
+        while True:
+            done: asyncio.Future[None] = loop.create_future()
+            if not self._waiting:
+                loop.call_soon(self._flush)
+            self._waiting.append((tell, done))
+            try:
+                await done
+            except SwarmError as error:
+                if error.code != "DATABASE_LOCKED" or loop.time() >= deadline:
+                    raise
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                return
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
-        failure: SwarmError | None = None
+        failure = self._try(waiting)
+        if failure is None or failure.code == "DATABASE_LOCKED" or len(waiting) == 1:
+            _settle(waiting, failure)
+            return
+        for one in waiting:  # what is wrong with one is not the others' fault
+            _settle([one], self._try([one]))
+
+    def _try(self, waiting: list[_Waiting]) -> SwarmError | None:
         try:
             with self.db.write():
                 for tell, _ in waiting:
                     tell(self.db)
         except SwarmError as error:
-            failure = error
+            return error
+        except BaseException as error:
+            _settle(waiting, error)
+            raise
         self.written += len(waiting)
-        for _, done in waiting:
-            if not done.done():
-                if failure is None:
-                    done.set_result(None)
-                else:
-                    done.set_exception(failure)
+        return None
 
     def close(self) -> None:
         self.db.close()
+
+
+def _settle(waiting: list[_Waiting], failure: BaseException | None) -> None:
+    for _, done in waiting:
+        if done.done():
+            continue
+        if failure is None:
+            done.set_result(None)
+        else:
+            done.set_exception(failure)

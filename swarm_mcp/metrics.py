@@ -64,4 +64,4 @@ class Metrics:
 
 def _family(name: str, kind: str, about: str, values: Iterable[tuple[str, float]]) -> list[str]:
     lines = [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
-    return lines + [f"{name}{{{labels}}} {value:g}" if labels else f"{name} {value:g}" for labels, value in values]
+    return lines + [f"{name}{{{labels}}} {value}" if labels else f"{name} {value}" for labels, value in values]

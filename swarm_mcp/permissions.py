@@ -84,6 +84,10 @@ SCOPES: dict[str, str] = {
 }
 
 
+# Who may call this may read resources and prompts as well.
+READ = "query_instances"
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     allowed: bool

@@ -23,6 +23,9 @@ from swarm_mcp.protocol import SwarmServer
 from swarm_mcp.resources import Reader
 from swarm_mcp.stdio import stdio_streams
 
+_PATIENCE = 2.5
+_END_WITHIN = 10.0
+
 log = logging.getLogger(__name__)
 
 
@@ -39,8 +42,12 @@ def run(settings: Settings, environ: Mapping[str, str], *, checkpoint: Report = 
             try:
                 return identity.require(environ.get("SWARM_TOKEN"), environ.get("SWARM_INSTANCE"))
             except Denied as error:
-                facts = {"transport": "stdio", "instance": environ.get("SWARM_INSTANCE", "")[:80]}
-                refusals.record(str(error.details.get("reason", "no token was sent")), None, facts | error.details)
+                refusals.add(
+                    error.details.get("reason", "no token was sent"),
+                    name=error.details.get("belonged_to"),
+                    transport="stdio",
+                    claimed=environ.get("SWARM_INSTANCE", "")[:80],
+                )
                 raise
 
         log.info("serving %s on stdin and stdout", who().actor)
@@ -49,10 +56,16 @@ def run(settings: Settings, environ: Mapping[str, str], *, checkpoint: Report = 
         dispatcher = Dispatcher(
             swarm, settings, store, server=me, alive=lambda s: presence.is_alive(settings, s), metrics=Metrics()
         )
-        asyncio.run(_serve(SwarmServer(dispatcher, Reader(swarm), who=who), dispatcher))
+        asyncio.run(_serve(SwarmServer(dispatcher, Reader(swarm), who=who), dispatcher, refusals))
 
 
-async def _serve(server: SwarmServer, dispatcher: Dispatcher) -> None:
-    async with stdio_streams() as (read, write):
+async def _serve(server: SwarmServer, dispatcher: Dispatcher, refusals: Refusals) -> None:
+    """A client waits about four seconds for its server to end, and then kills it."""
+
+    async def end() -> None:
+        await dispatcher.close(patience=_PATIENCE)
+
+    async with stdio_streams(before_end=end, answer_within=_END_WITHIN) as (read, write):
         await server.run(read, write, server.create_initialization_options())
-    await dispatcher.close()
+    await dispatcher.close(patience=0)
+    await refusals.drain()

@@ -6,9 +6,11 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 from swarm_core import locks
 from swarm_core.config import Settings
+from swarm_core.errors import Conflict
 
 _PREFIX = "server-"
 
@@ -18,11 +20,11 @@ def present(settings: Settings) -> Iterator[str]:
     """Be known as alive; yields the server's id, which no other will ever have."""
     server = f"{os.getpid()}-{secrets.token_hex(8)}"
     path = settings.locks / f"{_PREFIX}{server}.lock"
-    with locks.hold(path, holder=server):
-        try:
-            yield server
-        finally:
-            path.unlink(missing_ok=True)
+    with contextlib.ExitStack() as stack:
+        while not _is_at(path, stack.enter_context(locks.hold(path, holder=server))):
+            stack.close()  # it was taken for that of a dead one before it was held
+        stack.callback(path.unlink, missing_ok=True)
+        yield server
 
 
 def is_alive(settings: Settings, server: str) -> bool:
@@ -32,5 +34,14 @@ def is_alive(settings: Settings, server: str) -> bool:
 def forget_dead(settings: Settings) -> None:
     """Remove the locks of servers that died."""
     for path in settings.locks.glob(f"{_PREFIX}*.lock"):
-        if locks.holder(path) is None:
+        # Shared, so that whoever asks meanwhile is not told that it lives.
+        with contextlib.suppress(Conflict), locks.hold(path, timeout=0, shared=True):
             path.unlink(missing_ok=True)
+
+
+def _is_at(path: Path, fd: int) -> bool:
+    """Whether the open file is still the one at the path."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False

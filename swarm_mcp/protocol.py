@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 import mcp_types as t
 from mcp.server import NotificationOptions, Server, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
-from pydantic import ConfigDict
+from pydantic import ConfigDict, ValidationError
 
 from swarm_core.errors import SwarmError
 from swarm_core.models import Principal
@@ -18,6 +19,7 @@ from swarm_mcp import contract, permissions, registry, resources
 from swarm_mcp.dispatch import Dispatcher, Origin
 
 STDIO = "stdio"
+_CODES = {t.METHOD_NOT_FOUND: "NOT_FOUND", t.INTERNAL_ERROR: "INTERNAL_ERROR"}
 INSTRUCTIONS = """\
 Swarm coordinates coding agents, each in a git worktree of its own. You are one of them and are known by your \
 connection: never pass your own id.
@@ -63,7 +65,7 @@ class SwarmServer(Server[Any]):
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
         )
-        self.middleware.clear()  # tracing costs a tenth of a small call, and nobody here reads it
+        self.middleware[:] = [_coded]  # the SDK's tracing costs a tenth of a small call, and nobody here reads it
         self.add_notification_handler("$/cancelRequest", CancelParams, self._cancel)
         self.add_request_handler("shutdown", t.RequestParams, self._shutdown)
         self.add_notification_handler("exit", t.NotificationParams, self._exit)
@@ -103,26 +105,33 @@ class SwarmServer(Server[Any]):
     async def _list_resources(
         self, ctx: Context, params: t.PaginatedRequestParams | None
     ) -> t.ListResourcesResult:
-        self._principal(ctx)
-        return await _answered(self._reader.listed())
+        if not self._may_read(ctx):
+            return t.ListResourcesResult(resources=[])
+        return await self._answered(self._reader.listed())
 
     async def _list_templates(
         self, ctx: Context, params: t.PaginatedRequestParams | None
     ) -> t.ListResourceTemplatesResult:
-        self._principal(ctx)
-        return t.ListResourceTemplatesResult(resource_templates=list(resources.TEMPLATES))
+        shown = resources.TEMPLATES if self._may_read(ctx) else ()
+        return t.ListResourceTemplatesResult(resource_templates=list(shown))
 
     async def _read_resource(self, ctx: Context, params: t.ReadResourceRequestParams) -> t.ReadResourceResult:
-        self._principal(ctx)
-        return await _answered(self._reader.read(str(params.uri)))
+        await self._answered(self._permit_reading(ctx, uri=str(params.uri)))
+        return await self._answered(self._reader.read(str(params.uri)))
 
     async def _list_prompts(self, ctx: Context, params: t.PaginatedRequestParams | None) -> t.ListPromptsResult:
-        self._principal(ctx)
-        return t.ListPromptsResult(prompts=list(resources.PROMPTS))
+        return t.ListPromptsResult(prompts=list(resources.PROMPTS if self._may_read(ctx) else ()))
 
     async def _get_prompt(self, ctx: Context, params: t.GetPromptRequestParams) -> t.GetPromptResult:
-        self._principal(ctx)
-        return await _answered(self._reader.prompt(params.name, params.arguments or {}))
+        await self._answered(self._permit_reading(ctx, name=params.name))
+        return await self._answered(self._reader.prompt(params.name, params.arguments or {}))
+
+    def _may_read(self, ctx: Context) -> bool:
+        principal = self._principal(ctx)
+        return permissions.may_call(permissions.READ, permissions.caller_of(principal), principal.scopes)
+
+    async def _permit_reading(self, ctx: Context, **asked: str) -> None:
+        await self._dispatcher.permit_reading(self._principal(ctx), ctx.method, asked)
 
     # The rest
 
@@ -137,6 +146,22 @@ class SwarmServer(Server[Any]):
     async def _exit(self, ctx: Context, params: t.NotificationParams) -> None:
         return
 
+    async def _answered(self, work: Awaitable[_T]) -> _T:
+        """What is no tool call fails as a JSON-RPC error; the text of a bug stays in the log."""
+        try:
+            return await work
+        except MCPError:
+            raise
+        except SwarmError as error:
+            number = t.INVALID_PARAMS if contract.category(error) in ("validation", "state") else t.INTERNAL_ERROR
+            message = str(contract.without_paths(error.message, self._dispatcher.folders))
+            raise contract.protocol_error(number, error.code, message) from None
+        except Exception:  # an exception that leaves a handler would reach the client with its text
+            log.exception("a request failed")
+            raise contract.protocol_error(
+                t.INTERNAL_ERROR, "INTERNAL_ERROR", "a bug in swarm; see its log"
+            ) from None
+
     def _principal(self, ctx: Context) -> Principal:
         if ctx.request is not None:
             principal: Principal = ctx.request.scope["swarm.principal"]
@@ -148,11 +173,10 @@ class SwarmServer(Server[Any]):
             raise contract.protocol_error(contract.UNAUTHORIZED, error.code, error.message) from None
 
     def _connection(self, ctx: Context) -> str:
-        """A request without a session belongs to its principal, never to whoever uses the same number."""
+        """A request belongs to its principal: an era without sessions lets anybody send any session's id."""
         if ctx.request is None:
             return STDIO
-        session = ctx.request.headers.get("mcp-session-id")
-        return session or f"principal:{self._principal(ctx).actor}"
+        return f"{self._principal(ctx).actor} {ctx.request.headers.get('mcp-session-id', '')}"
 
     def _origin(self, ctx: Context) -> Origin:
         meta: dict[str, Any] = dict(ctx.meta or {})
@@ -170,19 +194,20 @@ class SwarmServer(Server[Any]):
         )
 
 
-async def _answered(work: Awaitable[_T]) -> _T:
-    """What is no tool call fails as a JSON-RPC error; the text of a bug stays in the log."""
+async def _coded(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Gives the SDK's own errors what ours have: a code, the details, and words that say what is wrong."""
     try:
-        return await work
-    except MCPError:
-        raise
-    except SwarmError as error:
-        number = t.INVALID_PARAMS if contract.category(error) in ("validation", "state") else t.INTERNAL_ERROR
-        message = str(contract.without_paths(error.message))
-        raise contract.protocol_error(number, error.code, message) from None
-    except Exception:  # an exception that leaves a handler would reach the client with its text
-        log.exception("a request failed")
-        raise contract.protocol_error(t.INTERNAL_ERROR, "INTERNAL_ERROR", "a bug in swarm; see its log") from None
+        return await call_next(ctx)
+    except MCPError as error:
+        said = error.error
+        if isinstance(said.data, dict) and "code" in said.data:
+            raise
+        code = _CODES.get(said.code, "INVALID_REQUEST")
+        about = f": {ctx.method[:80]}" if said.code == t.METHOD_NOT_FOUND else ""
+        more = {"details": said.data} if isinstance(said.data, dict) else {}
+        raise contract.protocol_error(said.code, code, said.message + about, **more) from None
+    except ValidationError as error:
+        raise contract.invalid(f"Invalid parameters for {ctx.method[:80]}", error) from None
 
 
 def _input_schema(name: str) -> dict[str, Any] | None:

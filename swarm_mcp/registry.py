@@ -69,17 +69,7 @@ class Tool:
         try:
             return self.arguments.model_validate(given or {})
         except ValidationError as error:
-            found = error.errors(include_url=False, include_input=False, include_context=False)
-            details = [
-                {"path": "/".join(map(str, e["loc"])), "type": e["type"], "message": e["msg"]} for e in found
-            ]
-            said = "; ".join(f"{d['path'] or self.name}: {d['message']}" for d in details[:5])
-            raise contract.protocol_error(
-                t.INVALID_PARAMS,
-                "INVALID_REQUEST",
-                f"Invalid arguments for {self.name}: {said}"[:1000],
-                details=details,
-            ) from None
+            raise contract.invalid(f"Invalid arguments for {self.name}", error) from None
 
 
 def tools() -> dict[str, Tool]:

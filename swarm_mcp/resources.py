@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from swarm_mcp.tools.find import describe
 
 _JSON = "application/json"
 _MOST = 200
+_ISSUE = re.compile(r"[1-9][0-9]{0,8}")
 _T = TypeVar("_T")
 
 TEMPLATES = (
@@ -104,7 +106,7 @@ class Reader:
         if name == "review":
             return self._swarm.review_prompt(arguments["instance_id"], arguments.get("focus", ""))
         issue = arguments.get("issue", "")
-        if issue and not (issue.isdecimal() and 0 < int(issue) < 1_000_000_000):
+        if issue and not _ISSUE.fullmatch(issue):
             raise InvalidInput("issue is a number")
         return self._swarm.work_prompt(arguments["task"], int(issue) if issue else None)
 

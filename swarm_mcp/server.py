@@ -38,6 +38,8 @@ from swarm_mcp.transport import HybridSessionManager
 from swarm_mcp.watch import Watch
 
 _END_WITHIN = 5
+_PATIENCE = 5.0
+_SENT_WITHIN = 1.0
 _KEEP_ALIVE = 75
 _LOOK_EVERY = 2.0
 _SWEEP_EVERY = 30.0
@@ -86,7 +88,9 @@ class Service:
 
     async def close(self) -> None:
         """Before the server ends: calls in flight get their answers, open streams are closed."""
-        await self.dispatcher.close()
+        self.manager.end_listening()
+        await self.dispatcher.close(patience=_PATIENCE)
+        await self.manager.answered(_SENT_WITHIN)
         await self.manager.terminate_where(lambda _: True)
         await self.refusals.drain()
 
@@ -97,6 +101,8 @@ class Service:
         while True:
             try:
                 await self.manager.terminate_where(self._is_gone)
+                self.manager.end_listening(lambda token: self.identity.find(token).principal is None)
+                self.refusals.flush()
                 if loop.time() - swept > _SWEEP_EVERY:
                     swept = loop.time()
                     await loop.run_in_executor(None, self._sweep)
@@ -134,7 +140,7 @@ def service(card: Card, settings: Settings, swarm: Swarm, watch: Watch, store: L
 
     def foreign(session: str, scope: Scope) -> None:
         actor = scope["swarm.principal"].actor
-        refusals.add("session of another", name=None, principal=actor, session=session[:8], path=scope["path"])
+        refusals.add("session of another", code="NOT_FOUND", principal=actor, session=session[:8], path="/mcp")
 
     manager.on_foreign = foreign
     identity = Identity(store)
@@ -160,12 +166,12 @@ def application(service: Service, port: int) -> Front:
     pages = Starlette(
         routes=[
             Route("/hooks/{event}", door(hooks.app, "hooks"), methods=["POST"]),
-            Route("/metrics", door(Route("/metrics", service.show_metrics).app, "metrics")),
+            Route("/metrics", door(Route("/metrics", service.show_metrics).app, "metrics"), methods=["GET"]),
             Route("/health", service.health),
         ],
         lifespan=lifespan,
     )
-    return Front(pages, door(service.manager.handle_request, MCP_SCOPE), port)
+    return Front(pages, door(service.manager.handle_request, MCP_SCOPE), service.refusals, port)
 
 
 class HttpServer(uvicorn.Server):
@@ -210,20 +216,33 @@ def run(server: uvicorn.Server, listening: socket.socket) -> None:
 
 
 class Front:
-    """Refuses requests whose Host is not ours, so that no web page can reach us under another name.
+    """Refuses requests that were not meant for us or that a web page sent, under whatever name it reached us.
 
     `/mcp` is most of the traffic and goes straight to its door.
     """
 
-    def __init__(self, pages: ASGIApp, mcp: ASGIApp, port: int) -> None:
+    def __init__(self, pages: ASGIApp, mcp: ASGIApp, refusals: Refusals, port: int) -> None:
         self._pages = pages
         self._mcp = mcp
+        self._refusals = refusals
         self._port = port
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        hosts = [value for name, value in scope.get("headers", []) if name == b"host"]
-        if scope["type"] != "lifespan" and not process.host_allowed(hosts, self._port):
-            refused = PlainTextResponse("this name is not served here\n", status_code=403 if hosts else 400)
-            await refused(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await self._pages(scope, receive, send)
             return
-        await (self._mcp if scope.get("path") == "/mcp" else self._pages)(scope, receive, send)
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        origins = [value for name, value in scope["headers"] if name == b"origin"]
+        if not process.host_allowed(hosts, self._port):
+            await self._refuse("host of another name", hosts, "this name is not served here", scope, receive, send)
+        elif not process.origin_allowed(origins, self._port):
+            await self._refuse("page of another site", origins, "pages are not served here", scope, receive, send)
+        else:
+            await (self._mcp if scope["path"] == "/mcp" else self._pages)(scope, receive, send)
+
+    async def _refuse(
+        self, reason: str, said: list[bytes], answer: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        named = b", ".join(said).decode("latin-1")[:120]
+        self._refusals.add(reason, code="FORBIDDEN", named=named)
+        await PlainTextResponse(f"{answer}\n", status_code=403 if said else 400)(scope, receive, send)

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 
 import anyio
@@ -32,17 +32,20 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
 @asynccontextmanager
-async def stdio_streams(*, answer_within: float = ANSWER_WITHIN) -> AsyncIterator[tuple[Incoming, Outgoing]]:
+async def stdio_streams(
+    *, answer_within: float = ANSWER_WITHIN, before_end: Callable[[], Awaitable[None]] | None = None
+) -> AsyncIterator[tuple[Incoming, Outgoing]]:
     """The two streams for `Server.run`.
 
     The first ends with the input, with an `exit` notification, with SIGTERM and when nobody reads stdout any more;
-    but not before the requests under way are answered or `answer_within` seconds have passed.
+    but not before `before_end` has returned and the requests under way are answered, or `answer_within` seconds
+    have passed.
     """
     loop = asyncio.get_running_loop()
     to_server, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, to_client = anyio.create_memory_object_stream[SessionMessage](0)
     with _taken() as (source, sink):
-        wire = _Wire(source, sink, answer_within)
+        wire = _Wire(source, sink, answer_within, before_end)
         loop.add_signal_handler(signal.SIGTERM, wire.end)
         try:
             async with anyio.create_task_group() as tasks:
@@ -59,10 +62,13 @@ async def stdio_streams(*, answer_within: float = ANSWER_WITHIN) -> AsyncIterato
 class _Wire:
     """The client's side of the streams."""
 
-    def __init__(self, source: int, sink: int, answer_within: float) -> None:
+    def __init__(
+        self, source: int, sink: int, answer_within: float, before_end: Callable[[], Awaitable[None]] | None
+    ) -> None:
         self._source = source
         self._sink = sink
         self._answer_within = answer_within
+        self._before_end = before_end
         self._reading = anyio.CancelScope()
         self._unanswered = _Count()
 
@@ -73,20 +79,27 @@ class _Wire:
     async def read(self, to_server: MemoryObjectSendStream[SessionMessage | Exception], back: Outgoing) -> None:
         with to_server, back, suppress(anyio.BrokenResourceError):
             with self._reading:
-                async with aclosing(_lines(self._source)) as lines:
-                    async for line in lines:
-                        try:
-                            message = _message(line)
-                        except envelope.Malformed as malformed:
-                            await self._unanswered.up()
-                            await back.send(SessionMessage(malformed.answer))
-                            continue
-                        if isinstance(message, t.JSONRPCNotification) and message.method == "exit":
-                            break
-                        if message is not None:
-                            await to_server.send(await self._counted(message))
+                await self._pass_on(to_server, back)
             with anyio.move_on_after(self._answer_within):
+                if self._before_end is not None:
+                    await self._before_end()
                 await self._unanswered.below(1)
+
+    async def _pass_on(
+        self, to_server: MemoryObjectSendStream[SessionMessage | Exception], back: Outgoing
+    ) -> None:
+        async with aclosing(_lines(self._source)) as lines:
+            async for line in lines:
+                try:
+                    message = _message(line)
+                except envelope.Malformed as malformed:
+                    await self._unanswered.up()
+                    await back.send(SessionMessage(malformed.answer))
+                    continue
+                if isinstance(message, t.JSONRPCNotification) and message.method == "exit":
+                    return
+                if message is not None:
+                    await to_server.send(await self._counted(message))
 
     async def _counted(self, message: t.JSONRPCMessage) -> SessionMessage:
         if not isinstance(message, t.JSONRPCRequest):

@@ -6,7 +6,8 @@ session; the SDK's own handler answers them in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeGuard
@@ -18,6 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.server import Server
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
 from mcp.server.streamable_http import (
+    GET_STREAM_KEY,
     MCP_SESSION_ID_HEADER,
     REQUEST_CANCELLED,
     REQUEST_STREAM_BUFFER_SIZE,
@@ -32,16 +34,20 @@ from mcp.server.streamable_http_manager import (
     StreamableHTTPSessionManager,
 )
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.message import SessionMessage
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from sse_starlette.sse import AppStatus
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from swarm_mcp import envelope
 
 COMMIT_AFTER = 5.0
 PING_EVERY = 15.0
+_LOOK_EVERY = 0.01
 _STREAM_HEADERS = {
     "content-type": "text/event-stream",
     "cache-control": "no-cache, no-transform",
@@ -182,7 +188,18 @@ class HybridSessionManager(StreamableHTTPSessionManager):
             max_sessions=max_sessions,
         )
         self._commit_after = commit_after
+        self._listeners: dict[str, str] = {}
         self.on_foreign = on_foreign
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """As in the SDK, but a server that is told to exit leaves the streams to `end_listening`."""
+        AppStatus.enable_automatic_graceful_drain = False
+        try:
+            async with super().run():
+                yield
+        finally:
+            AppStatus.enable_automatic_graceful_drain = True
 
     @property
     def open_sessions(self) -> int:
@@ -197,10 +214,18 @@ class HybridSessionManager(StreamableHTTPSessionManager):
                 await self._discard_session(session_id, transport)
         return len(ending)
 
-    def end_listening(self) -> None:
-        """End the open GET streams, which carry no answers: for the moment the server is told to exit."""
-        for transport in self._server_instances.values():
-            transport.close_standalone_sse_stream()
+    async def answered(self, seconds: float) -> None:
+        """Wait until every request has had its answer, at most so long."""
+        with anyio.move_on_after(seconds):
+            while any(_is_busy(transport) for transport in self._server_instances.values()):
+                await anyio.sleep(_LOOK_EVERY)
+
+    def end_listening(self, gone: Callable[[str], bool] = lambda _: True) -> None:
+        """End the open GET streams, which carry no answers: all, or those whose token is `gone`."""
+        for session_id, token in list(self._listeners.items()):
+            transport = self._server_instances.get(session_id)
+            if transport is not None and gone(token):
+                transport.close_standalone_sse_stream()
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> HybridTransport | None:
         if self.max_sessions is not None and self.open_sessions >= self.max_sessions:
@@ -217,12 +242,42 @@ class HybridSessionManager(StreamableHTTPSessionManager):
         self._server_instances[session_id] = transport
         return transport
 
-    async def _handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Whatever era the request is of: who names another's session is told that there is none."""
         session_id = Headers(scope=scope).get(MCP_SESSION_ID_HEADER, "")
         known = session_id in self._server_instances
-        if known and self.on_foreign is not None and _owner(scope) != self._session_owners.get(session_id):
-            self.on_foreign(session_id, scope)
-        await super()._handle_stateful_request(scope, receive, send)
+        if known and _owner(scope) != self._session_owners.get(session_id):
+            if self.on_foreign is not None:
+                self.on_foreign(session_id, scope)
+            body = envelope.write(envelope.invalid("Session not found"))
+            refused = Response(body, HTTPStatus.NOT_FOUND, media_type="application/json")
+            await refused(scope, receive, send)
+            return
+        if scope["method"] == "POST" and _era(scope) not in HANDSHAKE_PROTOCOL_VERSIONS:
+            await self._handle_modern(scope, receive, send)
+            return
+        if not known or scope["method"] != "GET" or session_id in self._listeners:
+            await super()._handle_request(scope, receive, send)
+            return
+        self._listeners[session_id] = scope.get("swarm.token", "")
+        try:
+            await super()._handle_request(scope, receive, send)
+        finally:
+            self._listeners.pop(session_id, None)
+
+    async def _handle_modern(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The SDK's handler takes more for JSON than can be kept, so it gets only what other eras may send."""
+        try:
+            body = await Request(scope, receive).body()
+            envelope.read(body)
+        except ClientDisconnect:
+            return
+        except envelope.Malformed as malformed:
+            answer = envelope.write(malformed.answer)
+            refused = Response(answer, HTTPStatus.BAD_REQUEST, media_type="application/json")
+            await refused(scope, receive, send)
+            return
+        await super()._handle_request(scope, _again(body, receive), send)
 
 
 async def _next(
@@ -234,6 +289,11 @@ async def _next(
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             return _ended(request_id)
     return None
+
+
+def _is_busy(transport: StreamableHTTPServerTransport) -> bool:
+    """Whether a request waits for its answer; the GET stream waits for nothing."""
+    return bool(transport._request_streams.keys() - {GET_STREAM_KEY})
 
 
 def _ended(request_id: t.RequestId) -> t.JSONRPCError:
@@ -252,6 +312,21 @@ def _frame(message: t.JSONRPCMessage | None) -> bytes:
 def _accepted(request: Request) -> tuple[bool, bool]:
     """Whether the client takes JSON, and whether it takes an event stream. One that does not say takes JSON."""
     return check_accept_headers(request) if "accept" in request.headers else (True, False)
+
+
+def _era(scope: Scope) -> str:
+    """The protocol version a request names; one that names none is of the handshake era."""
+    return Headers(scope=scope).get(MCP_PROTOCOL_VERSION_HEADER, HANDSHAKE_PROTOCOL_VERSIONS[-1])
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that begins with the body that was read."""
+    left = [body]
+
+    async def again() -> Message:
+        return {"type": "http.request", "body": left.pop(), "more_body": False} if left else await receive()
+
+    return again
 
 
 def _owner(scope: Scope) -> AuthorizationContext | None:

@@ -22,7 +22,7 @@ def interruptible() -> None:
 @pytest.fixture(autouse=True)
 def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No test sees the person's home, git configuration, tmux or tokens."""
-    isolate(monkeypatch, tmp_path / "user-home")
+    isolate(monkeypatch, tmp_path)
 
 
 @pytest.fixture

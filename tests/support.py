@@ -16,11 +16,12 @@ from swarm_core.store.database import Database
 _KEEP = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "TERM", "PYTHONPATH", "CI")
 
 
-def isolate(monkeypatch: pytest.MonkeyPatch, user_home: Path) -> None:
-    """From now on nothing of the person's home, git configuration, tmux or tokens is seen."""
+def isolate(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Take the person's home, git configuration, tmux and tokens out of the environment."""
     for name in list(os.environ):
         if name not in _KEEP and not name.startswith(("PYTEST_", "COV_")):
             monkeypatch.delenv(name)
+    user_home = folder / "user-home"
     user_home.mkdir()
     monkeypatch.setenv("HOME", str(user_home))
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)

@@ -29,6 +29,7 @@ from swarm_core.git.repo import public_url
 from swarm_core.git.snapshot import GITLINK, Snapshot
 
 _PRESERVED = "refs/swarm/preserved/"
+_HALF_WRITTEN = 8  # more than a checkout writes at the same time
 # Files of the git folder that name commits of an operation in progress, which may be reachable from nowhere else.
 _PENDING = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_AUTOSTASH", "rebase-merge/autostash")
 
@@ -63,16 +64,16 @@ class Record:
     nested: list[Nested]
 
 
-def preserve(path: str | Path, *, ref: str, message: str) -> Preserved | None:
+def preserve(path: str | Path, *, ref: str, message: str, unfinished: bool = False) -> Preserved | None:
     """Store what is not committed (ignored files aside) under the new ref; None when nothing would be lost.
 
-    A detached HEAD whose commit is on no branch, tag or remote branch is stored even when it is clean. Raises
-    Conflict when the ref exists.
+    A detached HEAD whose commit is on no branch, tag or remote branch is stored even when it is clean. In an
+    `unfinished` checkout a missing file is no work of anybody's. Raises Conflict when the ref exists.
     """
     check_swarm_ref(ref)
     if not ref.startswith(_PRESERVED):
         raise InvalidInput(f"{ref!r} is not a ref under {_PRESERVED}")
-    return _store(Path(path), ref=ref, message=message, replace=False)
+    return _store(Path(path), ref=ref, message=message, replace=False, unfinished=unfinished)
 
 
 def preserved_refs(repo: str | Path, instance: str) -> list[tuple[str, str]]:
@@ -110,9 +111,11 @@ def read_record(repo: str | Path, commit: str) -> Record:
     return Record(facts["head"], facts["branch"], facts["index"], [Nested(**one) for one in facts["nested"]])
 
 
-def _store(path: Path, *, ref: str, message: str, replace: bool) -> Preserved | None:
+def _store(path: Path, *, ref: str, message: str, replace: bool, unfinished: bool = False) -> Preserved | None:
     head = head_commit(path)
     first = snapshot.take(path)
+    if unfinished and head and not first.nested and not _adds(path, head, first.tree):
+        return None
     nested, gitlinks = _store_nested(path, first, ref=ref, message=message)
     snap = snapshot.take(path, gitlinks=gitlinks) if gitlinks else first
     if not (replace or nested or _would_be_lost(path, snap, head)):
@@ -135,6 +138,19 @@ def _extent(path: Path, head: str | None, tree: str) -> tuple[int, int]:
     asked = "".join(f"{blob}\n" for blob in blobs).encode()
     sizes = _git(path, "cat-file", "--batch-check=%(objectsize)", stdin=asked).split()
     return len(listed) // 2, sum(int(size) for size in sizes)
+
+
+def _adds(path: Path, head: str, tree: str) -> bool:
+    """Whether the tree has anything that the commit has not, missing and half-written files aside."""
+    how = ("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--diff-filter=d")
+    changed = nul_list(_git(path, *how, f"{head}^{{tree}}", tree))[::2]
+    return len(changed) > _HALF_WRITTEN or not all(_is_begun(path, facts) for facts in changed)
+
+
+def _is_begun(path: Path, facts: str) -> bool:
+    """Whether a changed file is the beginning of the committed one: a killed checkout leaves such."""
+    _, _, old, new, status = facts.split(" ")
+    return status == "M" and _git(path, "cat-file", "blob", old).startswith(_git(path, "cat-file", "blob", new))
 
 
 def _would_be_lost(path: Path, snap: Snapshot, head: str | None) -> bool:

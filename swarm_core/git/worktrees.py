@@ -29,6 +29,7 @@ from swarm_core.git.identity import FIXED_DATE, IDENTITY
 from swarm_core.git.refs import branches, current_branch, git_dirs, head_commit, ref_commit
 
 _MAX_WORKERS = 4
+_INITIALIZING = "initializing"  # git's own lock while it makes a worktree, left behind when it is killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,21 @@ def add_pooled(repo: str | Path, path: str | Path, *, commit: str, lock: Path) -
     with locks.hold(lock) as fd:
         entry = _register(wanted, new_branch=False, keep_open=(fd,))
     _fill(wanted, entry, keep_open=(), finished=False)
+
+
+def is_unmade(repo: str | Path, path: str | Path) -> bool:
+    """Whether a killed git left only its bookkeeping of a worktree there, and no file."""
+    place = real(path)
+    entry = admin.find(git_dirs(repo)[1], place)
+    if entry is None or entry.is_whole:
+        return False
+    return not place.is_dir() or {item.name for item in place.iterdir()} <= {".git"}
+
+
+def is_checked_out(repo: str | Path, path: str | Path) -> bool:
+    """Whether the files of a worktree of ours were once complete; one we do not know of counts as complete."""
+    entry = admin.find(git_dirs(repo)[1], real(path))
+    return entry is None or entry.is_ready
 
 
 def list_worktrees(repo: str | Path) -> list[WorktreeEntry]:
@@ -305,7 +321,7 @@ def _entry(block: str) -> WorktreeEntry:
         path=fields["worktree"],
         head=head if head.strip("0") else None,
         branch=fields["branch"].removeprefix("refs/heads/") if "branch" in fields else None,
-        locked="locked" in fields,
+        locked=fields.get("locked", _INITIALIZING) != _INITIALIZING,
         prunable="prunable" in fields,
     )
 

@@ -128,10 +128,17 @@ class LocalHost:
             return None
         if not self._has_repo(place):
             self._refuse_orphan(place)
+        if git.is_unmade(place["repo_path"], place["worktree_path"]):
+            return None
         if (commit := self.lost_branch(place)) is not None:
             self.revive_branch(place, commit)
         free = self._free_ref(place, ref)
-        kept = git.preserve(place["worktree_path"], ref=free, message=f"work of {place['instance_id']}")
+        kept = git.preserve(
+            place["worktree_path"],
+            ref=free,
+            message=f"work of {place['instance_id']}",
+            unfinished=not git.is_checked_out(place["repo_path"], place["worktree_path"]),
+        )
         if kept is None:
             return None
         return {"ref": kept.ref, "commit": kept.commit, "files": kept.files, "bytes": kept.bytes}

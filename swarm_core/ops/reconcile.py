@@ -164,6 +164,8 @@ def _mend(context: Context, instance_id: str, lock: int) -> list[Finding]:
 
 def _mend_unwanted(context: Context, instance: Instance, facts: InstanceFacts) -> Finding:
     context.host(instance).stop(instance.id, grace=context.settings.number("stop_grace"))
+    with context.db.write():
+        tokens.revoke(context.db, instance.id)
     what = "a session that nobody wants any more was ended"
     _tell(context, instance, what, mended=True)
     return Finding(instance.id, what, True)

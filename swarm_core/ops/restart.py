@@ -51,6 +51,8 @@ def _session(job: Job) -> dict[str, Any]:
 def _done(job: Job) -> None:
     if job.instance.status == Status.STARTING:
         instances.change_status(job.context.db, job.instance.id, Status.RUNNING, actor=job.action.actor)
+    if job.instance.wanted != Wanted.RUNNING:  # it was given up while it started
+        tokens.revoke(job.context.db, job.instance.id)
 
 
 def _undone(job: Job, why: str) -> None:

@@ -155,6 +155,8 @@ def _done(job: Job) -> None:
     """The agent may have been quicker and have said more of its status already."""
     if job.instance.status == Status.STARTING:
         instances.change_status(job.context.db, job.instance.id, Status.RUNNING, actor=job.action.actor)
+    if job.instance.wanted != Wanted.RUNNING:  # it was given up while it started
+        tokens.revoke(job.context.db, job.instance.id)
 
 
 def _undone(job: Job, why: str) -> None:

@@ -7,10 +7,11 @@ import errno
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from swarm_core import locks
 from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, SwarmError
@@ -18,6 +19,8 @@ from swarm_core.models import iso
 from swarm_core.store.schema import VERSION
 
 Clock = Callable[[], datetime]
+_T = TypeVar("_T")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 
 def utc_now() -> datetime:
@@ -25,12 +28,16 @@ def utc_now() -> datetime:
 
 
 class Database:
-    """Reads at any time; writes only inside `with db.write():`, which is one BEGIN IMMEDIATE transaction."""
+    """Reads at any time; writes only inside `with db.write():`, which is one BEGIN IMMEDIATE transaction.
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
+    Many threads may share it. Whoever waits for another process to let go of the file keeps none of them waiting.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock, busy_timeout: float) -> None:
         self._connection = connection
         self._lock = threading.RLock()
         self._clock = clock
+        self._busy_timeout = busy_timeout
         self.path = path
 
     def now(self) -> str:
@@ -39,18 +46,18 @@ class Database:
     @contextlib.contextmanager
     def write(self) -> Iterator[None]:
         """All or nothing: committed at the end, rolled back on any exception. May be nested."""
-        with self._lock, translated(self.path):
-            if self._connection.in_transaction:
-                yield
-                return
-            self._connection.execute("BEGIN IMMEDIATE")
+        with translated(self.path):
+            begun = self._patiently(self._begin)
             try:
                 yield
-                self._connection.execute("COMMIT")
+                if begun:
+                    self._connection.execute("COMMIT")
             except BaseException:
-                if self._connection.in_transaction:
+                if begun and self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+            finally:
+                self._lock.release()
 
     def execute(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Cursor:
         """Run a statement that changes something; only inside `write()`."""
@@ -60,16 +67,14 @@ class Database:
 
     def rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
         try:
-            with self._lock:
-                return self._connection.execute(sql, values).fetchall()
+            return self._patiently(lambda: self._connection.execute(sql, values).fetchall())
         except (sqlite3.Error, UnicodeEncodeError) as error:
             raise _meaning(error, self.path) from error
 
     def row(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Row | None:
         try:
-            with self._lock:
-                result: sqlite3.Row | None = self._connection.execute(sql, values).fetchone()
-                return result
+            result: sqlite3.Row | None = self._patiently(lambda: self._connection.execute(sql, values).fetchone())
+            return result
         except (sqlite3.Error, UnicodeEncodeError) as error:
             raise _meaning(error, self.path) from error
 
@@ -91,6 +96,29 @@ class Database:
         with self._lock:
             self._connection.close()
 
+    def _begin(self) -> bool:
+        """Take the connection until `write` lets go of it; False when this thread has begun already."""
+        begun = not self._connection.in_transaction
+        if begun:
+            self._connection.execute("BEGIN IMMEDIATE")
+        self._lock.acquire()
+        return begun
+
+    def _patiently(self, work: Callable[[], _T]) -> _T:
+        """Do it alone with the connection; again, while another process is in the way and there is time."""
+        deadline, pause = 0.0, _FIRST_PAUSE
+        while True:
+            try:
+                with self._lock:
+                    return work()
+            except sqlite3.OperationalError as error:
+                deadline = deadline or time.monotonic() + self._busy_timeout
+                left = deadline - time.monotonic()
+                if left <= 0 or not _is_busy(error):
+                    raise
+            time.sleep(min(pause, left))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
 
 def open_database(
     path: Path, *, busy_timeout: float = 5.0, clock: Clock = utc_now, checkpoints: bool = True
@@ -111,10 +139,11 @@ def open_database(
             connection.execute("PRAGMA foreign_keys = ON")
             if not checkpoints:
                 connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute("PRAGMA busy_timeout = 0")  # from here on we wait ourselves
         except BaseException:
             connection.close()
             raise
-    return Database(connection, path, clock)
+    return Database(connection, path, clock, busy_timeout)
 
 
 def make_folder(path: Path) -> None:
@@ -189,9 +218,17 @@ def _meaning(error: sqlite3.Error | UnicodeEncodeError, path: Path) -> SwarmErro
     )
 
 
+def _name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", "") or ""
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return _name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
 def _translate(error: sqlite3.Error, path: Path) -> SwarmError:
-    name = getattr(error, "sqlite_errorname", "") or ""
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+    name = _name(error)
+    if _is_busy(error):
         return ExternalFailure(
             f"{path} is locked by another process", code="DATABASE_LOCKED", hint="try again in a moment"
         )

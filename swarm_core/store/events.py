@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 from typing import Any
@@ -12,6 +13,7 @@ from swarm_core.store.database import Database
 
 _SECRET = re.compile(r"token|secret|password|api_?key|authorization", re.IGNORECASE)
 _LONGEST = 500
+_MOST = 50
 
 
 def add(
@@ -31,12 +33,12 @@ def add(
     """Write one event inside the caller's transaction and return its id."""
     if name not in EVENTS:
         raise AssertionError(f"event {name} is not in models.EVENTS")
-    values = (db.now(), instance_id, actor, tool_name, name, error_code is None, error_code, _cut(error_message))
+    told = (_kept(tool_name), name, error_code is None, error_code, _kept(error_message))
     more = (duration_ms, status_from, status_to, json.dumps(cut(metadata or {}), ensure_ascii=False))
     cursor = db.execute(
         "INSERT INTO mcp_events (at, instance_id, actor, tool_name, name, success, error_code, error_message,"
         " duration_ms, status_from, status_to, metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        values + more,
+        (db.now(), instance_id, actor, *told, *more),
     )
     assert cursor.lastrowid is not None
     return cursor.lastrowid
@@ -62,18 +64,24 @@ def newest_id(db: Database) -> int:
 
 
 def cut(value: Any) -> Any:
-    """The value with secrets removed and long text cut, fit to be kept for ever."""
+    """The value with secrets removed and what is long cut, fit to be kept for ever and read by anybody."""
     if isinstance(value, dict):
-        return {k: "[removed]" if _SECRET.search(str(k)) else cut(v) for k, v in value.items()}
+        some = list(value.items())[:_MOST]
+        return {_kept(str(k)): "[removed]" if _SECRET.search(str(k)) else cut(v) for k, v in some}
     if isinstance(value, list | tuple):
-        return [cut(v) for v in value[:50]]
-    return _cut(value) if isinstance(value, str) else value
+        return [cut(v) for v in value[:_MOST]]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # which JSON has no number for
+    return _kept(value) if isinstance(value, str) else value
 
 
-def _cut(text: str | None) -> str | None:
-    if text is None or len(text) <= _LONGEST:
-        return text
-    return f"{text[:_LONGEST]}… ({len(text)} characters)"
+def _kept(text: str | None) -> str | None:
+    """Half a surrogate pair, which a file name may hold, cannot be stored; it becomes a question mark."""
+    if text is None:
+        return None
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}… ({len(text)} characters)"
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _where(first: str, values: list[Any], instance_id: str | None) -> tuple[str, list[Any]]:

@@ -59,9 +59,17 @@ def finish(db: Database, request_id: int, result: dict[str, Any]) -> None:
     )
 
 
-def fail(db: Database, request_id: int) -> None:
-    """A call that failed changed nothing, so a retry is a new call."""
-    db.execute("UPDATE requests SET state = 'failed', finished_at = ? WHERE id = ?", (db.now(), request_id))
+def fail(db: Database, request_id: int, *, undone: bool = True) -> bool:
+    """A call that failed changed nothing, so a retry is a new call; unless what it made could not be undone.
+
+    False when its effect is recorded with its result: it is too late to fail.
+    """
+    state = "failed" if undone else "interrupted"
+    cursor = db.execute(
+        "UPDATE requests SET state = ?, finished_at = ? WHERE id = ? AND result IS NULL",
+        (state, db.now(), request_id),
+    )
+    return cursor.rowcount == 1
 
 
 def sweep(db: Database, alive: Alive) -> int:
@@ -70,16 +78,7 @@ def sweep(db: Database, alive: Alive) -> int:
         lost = [r for r in db.rows("SELECT * FROM requests WHERE state = 'open'") if not alive(r["server"])]
         for row in lost:
             db.execute("UPDATE requests SET state = 'interrupted' WHERE id = ?", (row["id"],))
-            events.add(
-                db,
-                "tool:interrupted",
-                instance_id=row["instance_id"],
-                actor=row["principal"],
-                tool_name=row["tool"],
-                error_code="INTERRUPTED",
-                error_message="the server died in the middle of the call",
-                metadata={"request": row["id"], "server": row["server"], "started_at": row["started_at"]},
-            )
+            _tell_interrupted(db, row)
         old = iso(parse_iso(db.now()) - KEPT)
         db.execute("DELETE FROM requests WHERE state <> 'open' AND started_at < ?", (old,))
     return len(lost)
@@ -92,26 +91,28 @@ def _earlier(
         row = db.row("SELECT * FROM requests WHERE principal = ? AND key = ?", (principal, key))
         if row is not None:
             return _same_key(db, row, tool, digest, server, alive)
-    row = db.row(
+    since = iso(parse_iso(db.now()) - REPLAYED_WITHIN)
+    rows = db.rows(
         "SELECT * FROM requests WHERE principal = ? AND tool = ? AND digest = ? AND server <> ?"
-        " AND state IN ('open', 'done', 'interrupted') ORDER BY id DESC LIMIT 1",
-        (principal, tool, digest, server),
+        " AND state <> 'failed' AND coalesce(finished_at, started_at) >= ? ORDER BY id DESC",
+        (principal, tool, digest, server, since),
     )
-    if row is None or alive(row["server"]):
+    row = next((r for r in rows if not alive(r["server"])), None)
+    if row is None:
         return None
-    age = parse_iso(db.now()) - parse_iso(row["finished_at"] or row["started_at"])
-    if age > REPLAYED_WITHIN:
-        return None
-    if row["state"] == "done":
-        db.execute("UPDATE requests SET state = 'replayed' WHERE id = ?", (row["id"],))
-        return Claim(row["id"], result=json.loads(row["result"]))
-    return _take_up(db, row, server)
+    if key is not None:
+        db.execute("UPDATE requests SET key = ? WHERE id = ?", (key, row["id"]))
+    if row["result"] is None:
+        return _take_up(db, row, server)
+    # It is this server's call from now on: the next equal one is new, unless this server dies as well.
+    db.execute("UPDATE requests SET state = 'replayed', server = ? WHERE id = ?", (server, row["id"]))
+    return Claim(row["id"], result=json.loads(row["result"]))
 
 
 def _same_key(db: Database, row: Any, tool: str, digest: str, server: str, alive: Alive) -> Claim:
     if (row["tool"], row["digest"]) != (tool, digest):
         raise InvalidInput("the idempotency key was used for another call", hint="use a new key for a new call")
-    if row["state"] in ("done", "replayed"):
+    if row["result"] is not None:
         return Claim(row["id"], result=json.loads(row["result"]))
     if row["state"] == "open" and alive(row["server"]):
         raise Conflict("the same call is still under way", code="REQUEST_IN_PROGRESS", hint="wait for its answer")
@@ -119,5 +120,20 @@ def _same_key(db: Database, row: Any, tool: str, digest: str, server: str, alive
 
 
 def _take_up(db: Database, row: Any, server: str) -> Claim:
+    if row["state"] == "open":
+        _tell_interrupted(db, row)
     db.execute("UPDATE requests SET state = 'open', server = ? WHERE id = ?", (server, row["id"]))
     return Claim(row["id"], instance_id=row["instance_id"] if row["state"] != "failed" else None)
+
+
+def _tell_interrupted(db: Database, row: Any) -> None:
+    events.add(
+        db,
+        "tool:interrupted",
+        instance_id=row["instance_id"],
+        actor=row["principal"],
+        tool_name=row["tool"],
+        error_code="INTERRUPTED",
+        error_message="the server died in the middle of the call",
+        metadata={"request": row["id"], "server": row["server"], "started_at": row["started_at"]},
+    )

@@ -46,7 +46,10 @@ class Source:
     more: str = ""
 
 
-def _event(row: sqlite3.Row) -> Text:
+def _event(row: sqlite3.Row) -> Text | None:
+    """A tool call that went well is left out: what it did has events of its own, and most only read."""
+    if row["name"] == "tool:called" and row["success"]:
+        return None
     title = _joined(" ", row["name"], row["tool_name"], row["error_code"])
     moved = f"{row['status_from'] or ''} -> {row['status_to']}" if row["status_to"] else ""
     said = _joined("; ", row["error_message"], moved, *_leaves(json.loads(row["metadata"])))

@@ -23,6 +23,8 @@ def _parameters():
 
 def test_every_argument_of_the_tool_is_a_flag_and_nothing_else_is():
     assert list(_parameters()) == [_FLAGS.get(name, name) for name in SearchArguments.model_fields]
+    options = {name: p.opts for name, p in _parameters().items() if p.param_type_name == "option"}
+    assert [name for name, spelled in options.items() if f"--{name}" not in spelled] == []
 
 
 def test_flags_and_arguments_are_equally_required_and_repeatable_and_have_the_same_default():

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.forging_fixture import gate, town
 from tests.integration.mcp_fixture import mcp, stopped_mcp
 from tests.world import World
 
-__all__ = ["mcp", "stopped_mcp"]
+__all__ = ["gate", "mcp", "stopped_mcp", "town"]
 
 
 @pytest.fixture

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +20,7 @@ from swarm_core.models import Event, Instance
 from swarm_core.store import tokens
 from swarm_core.swarm import Swarm
 from tests.mcp_client import HttpClient, StdioClient
-from tests.support import wait_until
+from tests.support import isolate, make_repo, wait_until
 from tests.world import World
 
 
@@ -144,3 +146,19 @@ def stopped_mcp(world: World, tmp_path: Path) -> Iterator[Coordinated]:
     made = Coordinated(world, tmp_path)
     yield made
     made.end()
+
+
+@contextlib.contextmanager
+def shared_by_a_module(folder: Path) -> Iterator[Coordinated]:
+    """A coordinator with a world of its own, for a fixture that all tests of a module use."""
+    short = Path(tempfile.mkdtemp(prefix="sw-", dir="/tmp"))
+    with pytest.MonkeyPatch.context() as patch:
+        isolate(patch, folder)
+        made = Coordinated(World(short / "h", make_repo(folder / "repo")), folder)
+        try:
+            made.start()
+            yield made
+        finally:
+            made.end()
+            made.world.kill_tmux()
+            shutil.rmtree(short, ignore_errors=True)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from swarm_core import cancel, locks
-from swarm_core.errors import Cancelled, SwarmError
+from swarm_core import cancel, ids, locks
+from swarm_core.errors import Cancelled, Conflict, SwarmError
 from swarm_core.swarm import Swarm
-from tests.integration.review_fixture import finished_work, link
+from tests.integration.review_fixture import finished_work, link, named, refusal
 from tests.support import git_run, wait_until
 from tests.world import World, assert_agreement
 
@@ -96,16 +96,19 @@ def test_a_review_cancelled_in_the_middle_returns_the_work(world: World) -> None
         assert_agreement(world, swarm)
 
 
-def test_a_spawn_cancelled_between_its_steps_is_undone(world: World) -> None:
+def test_a_spawn_cancelled_between_its_steps_begins_no_other(world: World) -> None:
     scope = cancel.Scope()
+    seen: list[str] = []
 
     def stop(name: str) -> None:
+        seen.append(name)
         if name == "spawn:worktree:after":
             scope.cancel()
 
     with world.open(checkpoint=stop) as swarm, scope.active():
         with pytest.raises(Cancelled):
             world.work(swarm)
+        assert "spawn:session:before" not in seen
         assert swarm.instances() == []
         assert_agreement(world, swarm)
 
@@ -160,6 +163,63 @@ def test_a_program_that_never_says_that_it_runs_is_not_waited_for(world: World) 
         assert time.monotonic() - began < 10
 
 
+def test_a_checkout_killed_in_the_middle_is_nobodys_work(world: World) -> None:
+    for number in range(400):
+        (world.repo / f"file-{number}.txt").write_text(f"{number}\n" * 200)
+    git_run(world.repo, "add", "-A")
+    git_run(world.repo, "commit", "-q", "-m", "many files")
+    slow_hook(world)
+    with world.open() as swarm:
+        place = world.settings.worktrees / ids.repo_folder(str(world.repo)) / "work-a1"
+        with cancelled_when(lambda: (place / "file-7.txt").exists()), pytest.raises(Cancelled):
+            world.work(swarm)
+        assert named(swarm, "work:preserved") == []
+        assert git_run(world.repo, "for-each-ref", "refs/swarm") == ""
+        assert_agreement(world, swarm)
+
+
+def test_a_file_put_into_an_unfinished_checkout_is_kept(world: World) -> None:
+    began = slow_hook(world)
+    with world.open() as swarm:
+        place = world.settings.worktrees / ids.repo_folder(str(world.repo)) / "work-a1"
+
+        def put() -> bool:
+            if began.exists():
+                (place / "mine.txt").write_text("kept\n")
+                (place / "README.md").unlink()
+            return began.exists()
+
+        with cancelled_when(put), pytest.raises(Cancelled):
+            world.work(swarm)
+        [kept] = named(swarm, "work:preserved")
+        assert git_run(world.repo, "show", f"{kept.metadata['ref']}:mine.txt") == "kept"
+        assert_agreement(world, swarm)
+
+
+@pytest.mark.parametrize("moment", ["entry", "head"])
+def test_a_worktree_that_git_was_killed_while_making_is_taken_back(world: World, moment: str) -> None:
+    """git writes its own lock first, then HEAD as zeros, then the rest."""
+    admin = world.repo / ".git" / "worktrees" / "work-a1"
+
+    def half(name: str) -> None:
+        if name == "spawn:worktree:before":
+            place = world.settings.worktrees / ids.repo_folder(str(world.repo)) / "work-a1"
+            place.mkdir(parents=True)
+            admin.mkdir(parents=True)
+            (admin / "locked").write_text("initializing")
+            (admin / "gitdir").write_text(f"{place}/.git\n")
+            (place / ".git").write_text(f"gitdir: {admin}\n")
+            if moment == "head":
+                (admin / "HEAD").write_text("0" * 40 + "\n")
+                (admin / "commondir").write_text("../..\n")
+            raise Conflict("give up here")
+
+    with world.open(checkpoint=half) as swarm:
+        assert "undo" not in refusal(world.work, swarm).details
+        assert not admin.exists()
+        assert_agreement(world, swarm)
+
+
 def test_cancelled_at_random_moments_a_spawn_runs_or_never_was(world: World) -> None:
     seeded = random.Random(20270202)
     with world.open() as swarm:
@@ -168,6 +228,7 @@ def test_cancelled_at_random_moments_a_spawn_runs_or_never_was(world: World) -> 
         outcomes = [attempt(world, swarm, seeded.uniform(0.0, 0.35)) for _ in range(15)]
         assert "cancelled" in outcomes
         assert children() <= before
+        assert named(swarm, "work:preserved") == []
         swarm.reconcile()
         assert_agreement(world, swarm)
 

@@ -110,7 +110,7 @@ def test_bad_input_ends_with_a_code_and_a_hint(
 
 
 def test_a_query_that_is_no_text_is_searched_without_what_is_none(cli: Cli) -> None:
-    assert cli("search", b"\xff\xfe badger", "--json").json == []
+    assert cli("search", b"bad\xffger", "--json").json == []
 
 
 # token

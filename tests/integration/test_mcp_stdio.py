@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ class Peer:
 
         return wait_until(found, what=f"an answer to {request_id!r}")[0]
 
-    def ended(self, within: float = 15.0) -> int:
+    def ended(self, within: float = 30.0) -> int:
         """The exit status, once all that was written has been heard."""
         status = self.process.wait(within)
         if self._hearing.is_alive():
@@ -116,10 +116,9 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
-    made = Peer(tmp_path_factory.mktemp("probe") / "stderr")
-    made.shake_hands()
-    yield made
-    made.close()
+    with closing(Peer(tmp_path_factory.mktemp("probe") / "stderr")) as made:
+        made.shake_hands()
+        yield made
 
 
 @pytest.fixture
@@ -132,10 +131,9 @@ def lasting(shared: Peer) -> Peer:
 @pytest.fixture
 def peer(log: Path) -> Iterator[Peer]:
     """Waits for answers longer than any test does: one that ends had none to wait for."""
-    made = Peer(log, "--answer-within", "60")
-    made.shake_hands()
-    yield made
-    made.close()
+    with closing(Peer(log, "--answer-within", "60")) as made:
+        made.shake_hands()
+        yield made
 
 
 # Messages
@@ -226,13 +224,10 @@ def test_a_line_that_is_no_message_is_refused_without_being_repeated(lasting):
 
 
 def test_rubbish_before_the_first_request_is_refused_too(log):
-    peer = Peer(log)
-    try:
+    with closing(Peer(log)) as peer:
         peer.send(b"hello\n", b"[]\n")
         peer.shake_hands()
         assert peer.errors() == [(None, -32700, "INVALID_REQUEST"), (None, -32600, "INVALID_REQUEST")]
-    finally:
-        peer.close()
 
 
 def test_a_line_that_is_too_long_is_refused_once_and_skipped_to_its_end(lasting):
@@ -290,16 +285,13 @@ def test_requests_under_way_are_answered_before_the_end(peer, end):
 
 @ENDS
 def test_a_request_that_never_ends_is_given_up(log, end):
-    peer = Peer(log, "--answer-within", "0.3")
-    try:
+    with closing(Peer(log, "--answer-within", "0.3")) as peer:
         peer.shake_hands()
         peer.send(call(1, "hold", key="for ever"), call(2, "echo"))
         peer.answer(2)
         end(peer)
         assert peer.ended() == 0
         assert [(wrong, code) for wrong, code, _ in peer.errors()] == [(1, -32000)]
-    finally:
-        peer.close()
 
 
 def test_shutdown_is_answered_before_exit(peer):
@@ -316,15 +308,12 @@ def test_nothing_after_exit_is_read(peer):
 
 def test_a_server_nobody_talks_to_ends_too(log):
     for end in (_close, _terminate):
-        peer = Peer(log)
-        try:
+        with closing(Peer(log)) as peer:
             peer.send(b"\n" if end is _close else b"rubbish\n")
             if end is _terminate:
                 wait_until(lambda heard=peer: heard.lines)
             end(peer)
             assert peer.ended() == 0
-        finally:
-            peer.close()
 
 
 # stdout is for the protocol alone
@@ -345,8 +334,7 @@ def test_stray_output_goes_to_stderr_and_children_get_no_input(peer):
 
 
 def test_a_client_that_does_not_read_is_not_read_from_for_ever(log):
-    peer = Peer(log, hears=False)
-    try:
+    with closing(Peer(log, hears=False)) as peer:
         peer.send(request("init", "initialize", ABOUT), notification("notifications/initialized"))
         os.set_blocking(peer.process.stdin.fileno(), False)
         sent = _flood(peer, [json.dumps(call(n, "big", size=10_000)).encode() + b"\n" for n in range(20_000)])
@@ -354,16 +342,14 @@ def test_a_client_that_does_not_read_is_not_read_from_for_ever(log):
         assert _resident(peer.process.pid) < 200 * 2**20
         peer.process.stdin.close()
         peer.process.stdout.close()
-        assert peer.process.wait(15) == 0
+        assert peer.process.wait(30) == 0
         assert log.read_text() == ""
-    finally:
-        peer.close()
 
 
 def _flood(peer: Peer, lines: list[bytes]) -> int:
-    """Write until the server has taken nothing for a second; how many lines went out."""
+    """Write until the server has taken nothing for two seconds; how many lines went out."""
     for n, line in enumerate(lines):
-        deadline = time.monotonic() + 1
+        deadline = time.monotonic() + 2
         while peer.process.stdin.write(line) is None:
             if time.monotonic() > deadline:
                 return n
@@ -376,16 +362,13 @@ def _resident(pid: int) -> int:
 
 
 def test_a_client_that_reads_late_gets_everything(log):
-    peer = Peer(log, hears=False)
-    try:
+    with closing(Peer(log, hears=False)) as peer:
         peer.send(request("init", "initialize", ABOUT), notification("notifications/initialized"))
         peer.send(*(call(n, "big", size=10_000) for n in range(300)))
         peer.process.stdin.close()
         lines = _all_of(peer.process.stdout.fileno()).splitlines()
         assert [len(text(json.loads(line))) for line in lines[1:]] == [10_000] * 300
-        assert peer.process.wait(5) == 0
-    finally:
-        peer.close()
+        assert peer.process.wait(30) == 0
 
 
 def _all_of(fd: int) -> bytes:
@@ -396,16 +379,13 @@ def _all_of(fd: int) -> bytes:
 
 
 def test_a_client_that_stops_listening_ends_the_server_quietly(log):
-    peer = Peer(log, "--answer-within", "0.3", hears=False)
-    try:
+    with closing(Peer(log, "--answer-within", "0.3", hears=False)) as peer:
         peer.send(request("init", "initialize", ABOUT), notification("notifications/initialized"))
         peer.process.stdout.readline()
         peer.process.stdout.close()
         peer.send(call(1, "echo"), call(2, "hold", key="k"))
-        assert peer.process.wait(15) == 0
+        assert peer.process.wait(30) == 0
         assert log.read_text() == ""
-    finally:
-        peer.close()
 
 
 # Other things than pipes
@@ -415,14 +395,14 @@ def test_a_file_is_read_to_its_end_and_a_file_is_written(tmp_path):
     asked = [request("init", "initialize", ABOUT), *(call(n, "slow", seconds=0.1) for n in range(3))]
     (tmp_path / "in").write_text("\n".join(json.dumps(message) for message in asked))
     with (tmp_path / "in").open() as stdin, (tmp_path / "out").open("w") as stdout:
-        done = subprocess.run(COMMAND, stdin=stdin, stdout=stdout, timeout=20, check=False)
+        done = subprocess.run(COMMAND, stdin=stdin, stdout=stdout, timeout=60, check=False)
     answers = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert done.returncode == 0
     assert sorted(str(answer["id"]) for answer in answers if "result" in answer) == ["0", "1", "2", "init"]
 
 
 def test_no_input_at_all_is_the_end():
-    done = subprocess.run(COMMAND, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
+    done = subprocess.run(COMMAND, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 

@@ -1,0 +1,280 @@
+"""Database, tmux and git fail while the coordinator runs: an error with its category, nothing half done, others go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from swarm_core import proc
+from tests.integration.broken_fixture import Broken, broken, unstarted
+from tests.support import git_run, wait_until
+
+__all__ = ["broken", "unstarted"]
+
+KEY = "swarm/idempotencyKey"
+
+
+# The database is locked
+
+
+def test_every_tool_says_that_the_database_is_locked_and_works_when_it_is_free(broken: Broken) -> None:
+    work = broken.work()
+    author, operator = broken.mcp.agent(work), broken.mcp.operator()
+    asked = [
+        (author, "query_instances", {}),
+        (author, "search", {"query": "ready"}),
+        (author, "update_instance_status", {"status": "running", "message": "at it"}),
+        (operator, "send_feedback", {"feedback": "x", "feedback_type": "suggestions", "instance_id": work.id}),
+        (author, "spawn_fork_instance", {"prompt": "say fork"}),
+        (author, "spawn_review_instance", {"reviewer_prompt": "say review"}),
+        (author, "create_pull_request", {"title": "t", "description": "d"}),
+    ]
+    before = broken.find(work)
+    with broken.locked():
+        for client, tool, arguments in asked:
+            began = time.monotonic()
+            broken.fails(client, tool, "DATABASE_LOCKED", category="database", **arguments)
+            assert time.monotonic() - began < 5
+        assert author.post(b"{}", "/hooks/stop").status == 200
+        assert operator.request("ping").result == {}
+    after = broken.find(work)
+    assert (after.status, after.pr_number, after.updated_at) == (before.status, None, before.updated_at)
+    feedback = broken.world.settings.instance_dir(work.id) / "feedback"
+    assert not feedback.exists() or list(feedback.iterdir()) == []
+    broken.settled()
+    for client, tool, arguments in asked:
+        assert broken.call(client, tool, **arguments).ok, tool
+    broken.settled()
+    assert broken.calls().count("DATABASE_LOCKED") == len(asked)
+
+
+def test_a_crowd_that_meets_a_locked_database_is_not_answered_one_after_the_other(unstarted: Broken) -> None:
+    unstarted.settings["queue_max"] = 32
+    unstarted.start()
+    work = unstarted.work()
+    author = unstarted.mcp.agent(work)
+    crowd = [unstarted.mcp.operator() for _ in range(32)]
+    hooked: list[float] = []
+
+    def ask(n: int) -> str:
+        tool = ("query_instances", "update_instance_status")[n % 2]
+        return crowd[n].call(tool, **({"status": "approved", "instance_id": work.id} if n % 2 else {})).code
+
+    with unstarted.locked(), ThreadPoolExecutor(len(crowd)) as threads:
+        began = time.monotonic()
+        answers = threads.map(ask, range(len(crowd)))
+        for _ in range(3):
+            assert author.post(b"{}", "/hooks/stop").status == 200
+            hooked.append(time.monotonic() - began)
+        assert set(answers) == {"DATABASE_LOCKED"}
+        assert time.monotonic() - began < 6
+        assert hooked[-1] < 6
+    unstarted.called += len(crowd)
+    unstarted.settled()
+    assert unstarted.find(work).status == "running"
+
+
+def test_a_database_that_is_locked_in_the_middle_of_a_spawn_leaves_one_instance_at_most(broken: Broken) -> None:
+    work = broken.work()
+    author = broken.mcp.agent(work)
+    fork = {"prompt": "say fork"}
+    with ThreadPoolExecutor(1) as beside:
+        with broken.hanging("git", "worktree add") as hangs:
+            asked = beside.submit(broken.call, author, "spawn_fork_instance", {KEY: "one"}, **fork)
+            wait_until(hangs.exists, what="git hangs")
+            locked = broken.locked()
+            locked.__enter__()
+        broken.check_failure(asked.result(30), "DATABASE_LOCKED", category="database")
+        locked.__exit__(None, None, None)
+    broken.settled()
+    made = broken.call(author, "spawn_fork_instance", {KEY: "one"}, **fork).ok
+    again = broken.call(author, "spawn_fork_instance", {KEY: "one"}, **fork).ok
+    assert made == again
+    with broken.mcp.swarm() as swarm:
+        assert [i.id for i in swarm.instances() if i.kind == "fork"] == [made["fork_instance_id"]]
+    broken.settled()
+
+
+# tmux
+
+
+def test_a_tmux_server_that_was_killed_is_started_again_by_the_next_spawn(broken: Broken) -> None:
+    work = broken.work()
+    operator = broken.mcp.operator()
+    broken.world.kill_tmux()
+    assert broken.call(operator, "query_instances").ok
+    made = broken.call(operator, "spawn_fork_instance", instance_id=work.id, prompt="say fork").ok
+    wait_until(lambda: broken.find(work).status == "failed", what="the death of the work is known")
+    assert broken.find(made["fork_instance_id"]).status == "running"
+    broken.settled()
+
+
+def test_a_tmux_server_that_is_killed_during_a_spawn_does_not_fail_it(broken: Broken) -> None:
+    work = broken.work()
+    operator = broken.mcp.operator()
+    with ThreadPoolExecutor(1) as beside:
+        with broken.hanging("git", "worktree add") as hangs:
+            asked = beside.submit(
+                broken.call, operator, "spawn_fork_instance", instance_id=work.id, prompt="say fork"
+            )
+            wait_until(hangs.exists, what="git hangs")
+            broken.world.kill_tmux()
+            assert broken.call(broken.mcp.operator(), "query_instances").ok
+        assert broken.find(asked.result(30).ok["fork_instance_id"]).status == "running"
+    broken.settled()
+
+
+@pytest.mark.parametrize("tool", ["spawn_fork_instance", "spawn_review_instance"])
+def test_a_tmux_that_starts_no_session_undoes_the_spawn(broken: Broken, tool: str) -> None:
+    work = broken.work()
+    author = broken.mcp.agent(work)
+    with broken.failing("tmux", "new-session"):
+        broken.fails(author, tool, "TMUX_COMMAND_FAILED", category="external")
+        assert broken.find(work).status == "running"
+    broken.settled()
+    assert broken.call(author, tool).ok
+    broken.settled()
+
+
+def test_a_tmux_that_does_nothing_at_all_leaves_the_undoing_to_later(broken: Broken) -> None:
+    work = broken.work()
+    author, operator = broken.mcp.agent(work), broken.mcp.operator()
+    with broken.failing("tmux"):
+        broken.fails(author, "spawn_review_instance", "TMUX_COMMAND_FAILED", category="external")
+        assert broken.call(
+            operator, "send_feedback", feedback="x", feedback_type="suggestions", instance_id=work.id
+        ).ok
+        assert broken.call(author, "query_instances").ok
+    broken.settled()
+    wait_until(lambda: broken.find(work).status == "running", what="the work waits no longer")
+    assert broken.call(author, "spawn_review_instance").ok
+    broken.settled()
+
+
+# git
+
+
+@pytest.mark.parametrize("word", ["", "rev-parse", "worktree", "status", "rev-list", "config", "for-each-ref"])
+def test_a_git_that_fails_leaves_nothing_half_done(broken: Broken, word: str) -> None:
+    codes = ("GIT_COMMAND_FAILED", "GIT_REPOSITORY_INVALID")
+    work = broken.work()
+    author = broken.mcp.agent(work)
+    asked = {
+        "spawn_review_instance": {},
+        "create_pull_request": {"title": "t", "description": "d"},
+        "spawn_fork_instance": {},
+    }
+    failed = 0
+    with broken.failing("git", word):
+        for tool, arguments in asked.items():
+            answer = broken.call(author, tool, **arguments)
+            if answer.code:
+                broken.check_failure(answer, *codes, category="external")
+                failed += 1
+                assert broken.find(work).status == "running"
+            else:
+                asked = {name: given for name, given in asked.items() if name != tool}
+        assert broken.call(author, "query_instances").ok
+        assert broken.call(author, "update_instance_status", status="running").ok
+    assert failed
+    broken.settled()
+    for tool, arguments in reversed(asked.items()):
+        if tool != "spawn_review_instance" or broken.find(work).status == "running":
+            assert broken.call(author, tool, **arguments).ok, tool
+    broken.settled()
+
+
+@pytest.mark.parametrize(
+    ("program", "word"), [("git", "worktree add"), ("git", "rev-parse"), ("tmux", "new-session")]
+)
+def test_a_program_that_hangs_is_ended_with_its_call(unstarted: Broken, program: str, word: str) -> None:
+    unstarted.start(MCP_TOOL_TIMEOUT="1500")
+    work = unstarted.work()
+    author = unstarted.mcp.agent(work)
+    with unstarted.hanging(program, word) as hangs:
+        error = unstarted.fails(author, "spawn_fork_instance", "TOOL_TIMEOUT", category="external")
+        assert error["details"]["timeoutMs"] == 1500
+        pid = int(hangs.read_text())
+        wait_until(lambda: not proc.is_alive(pid), what="the program is gone")
+        assert unstarted.call(author, "query_instances").ok
+    unstarted.settled()
+    assert unstarted.call(author, "spawn_fork_instance").ok
+    unstarted.settled()
+
+
+def test_a_lock_of_git_in_the_way_of_a_new_branch_is_an_error_and_one_of_the_work_is_not(broken: Broken) -> None:
+    work = broken.work()
+    author = broken.mcp.agent(work)
+    refs = broken.world.repo / ".git" / "refs" / "heads" / "fork"
+    refs.mkdir()
+    held = refs / "fork-a1.lock"
+    held.touch()
+    index = Path(git_run(Path(work.worktree_path), "rev-parse", "--absolute-git-dir")) / "index.lock"
+    index.touch()
+    broken.fails(author, "spawn_fork_instance", "GIT_COMMAND_FAILED", category="external")
+    held.unlink()
+    assert broken.call(author, "spawn_review_instance").ok
+    index.unlink()
+    assert broken.call(author, "spawn_fork_instance").ok
+    broken.settled()
+
+
+@pytest.mark.parametrize("how", ["moved away", "without .git", "damaged"])
+def test_a_repository_that_cannot_be_used_is_an_error_until_it_is_back(broken: Broken, how: str) -> None:
+    work = broken.work()
+    author, operator = broken.mcp.agent(work), broken.mcp.operator()
+    repo = broken.world.repo
+    place = {"moved away": repo, "without .git": repo / ".git", "damaged": repo / ".git" / "HEAD"}[how]
+    aside = broken.folder / "aside"
+    place.rename(aside)
+    if how == "damaged":
+        place.write_text("rubbish")
+    codes = ("GIT_REPOSITORY_NOT_FOUND", "GIT_REPOSITORY_INVALID", "GIT_COMMAND_FAILED")
+    for tool in ("spawn_fork_instance", "spawn_review_instance"):
+        broken.fails(author, tool, *codes, category="external")
+    broken.fails(author, "create_pull_request", *codes, category="external", title="t", description="d")
+    assert broken.call(operator, "query_instances", instance_id=work.id).ok
+    assert broken.call(author, "search", query="ready").ok
+    assert broken.find(work).status == "running"
+    place.unlink(missing_ok=True)
+    aside.rename(place)
+    for tool in ("spawn_fork_instance", "spawn_review_instance"):
+        assert broken.call(author, tool).ok, tool
+    broken.settled()
+
+
+def test_a_worktree_that_is_gone_has_no_review_and_the_rest_goes_on(broken: Broken) -> None:
+    work = broken.work()
+    author, operator = broken.mcp.agent(work), broken.mcp.operator()
+    aside = broken.folder / "aside"
+    Path(work.worktree_path).rename(aside)
+    broken.fails(author, "spawn_review_instance", "WORKTREE_NOT_FOUND", category="external")
+    assert broken.call(
+        operator, "send_feedback", feedback="x", feedback_type="suggestions", instance_id=work.id
+    ).ok
+    assert broken.call(author, "spawn_fork_instance").ok
+    assert broken.find(work).status == "running"
+    aside.rename(work.worktree_path)
+    assert broken.call(author, "spawn_review_instance").ok
+    broken.settled()
+
+
+# The agent's program
+
+
+def test_an_agent_whose_program_is_missing_or_does_not_start_is_an_error(broken: Broken) -> None:
+    work = broken.work()
+    author = broken.mcp.agent(work)
+    with broken.mcp.swarm() as swarm, swarm.context.db.write():
+        swarm.context.db.execute("UPDATE instances SET agent = 'codex' WHERE id = ?", (work.id,))
+    missing = broken.fails(author, "spawn_fork_instance", "AGENT_NOT_INSTALLED", category="external")
+    assert missing["canonical"] == "CAPABILITY_MISSING"
+    program = broken.folder / "bin" / "codex"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    broken.fails(author, "spawn_fork_instance", "AGENT_START_FAILED", category="external")
+    broken.settled()
