@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import calls, death, page, parallel, reconcile, spawn, startup, supervise
+from benchmarks import calls, death, load, page, parallel, reconcile, spawn, startup, supervise
 from benchmarks.figures import Figure, Options
 from benchmarks.ground import isolated
 
@@ -21,6 +21,7 @@ SUBJECTS: dict[str, Callable[[Path, Options], Iterator[Figure]]] = {
     "parallel": parallel.measure,
     "spawn": spawn.measure,
     "calls": calls.measure,
+    "load": load.measure,
 }
 
 

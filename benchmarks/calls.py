@@ -138,10 +138,10 @@ async def _memory(port: int, pid: int, token: str, count: int) -> float:
     clients = [Client(port, token) for _ in range(count + 20)]
     for client in clients[:20]:
         await _settle(client)
-    before = _rss(pid)
+    before = memory_of(pid)
     for client in clients[20:]:
         await _settle(client)
-    grown = _rss(pid) - before
+    grown = memory_of(pid) - before
     for client in clients:
         client.close()
     return grown / count
@@ -153,6 +153,7 @@ async def _settle(client: Client) -> None:
     await client.ask("tools/call", {"name": _TOOL, "arguments": _ARGUMENTS})
 
 
-def _rss(pid: int) -> float:
+def memory_of(pid: int) -> float:
+    """Kilobytes a process holds in memory."""
     text = Path(f"/proc/{pid}/status").read_text()
     return float(next(line.split()[1] for line in text.splitlines() if line.startswith("VmRSS:")))

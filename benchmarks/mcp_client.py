@@ -17,6 +17,7 @@ class Client:
 
     port: int
     token: str = ""
+    accept: str = "application/json, text/event-stream"
     session: str = ""
     reader: asyncio.StreamReader | None = None
     writer: asyncio.StreamWriter | None = None
@@ -65,7 +66,7 @@ class Client:
 
     def _head(self, method: str, size: int) -> bytes:
         lines = [f"{method} /mcp HTTP/1.1", f"Host: 127.0.0.1:{self.port}"]
-        lines += ["Accept: application/json, text/event-stream", "Content-Type: application/json"]
+        lines += [f"Accept: {self.accept}", "Content-Type: application/json"]
         lines += [f"Content-Length: {size}"] if size else []
         lines += [f"Authorization: Bearer {self.token}"] if self.token else []
         lines += [f"Mcp-Session-Id: {self.session}", f"MCP-Protocol-Version: {_VERSION}"] if self.session else []

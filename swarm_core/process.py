@@ -104,6 +104,13 @@ def claim(settings: Settings, card: Card) -> Iterator[Claim]:
         yield Claim(card, fd, run_file)
 
 
+def require_free(settings: Settings, role: str) -> None:
+    """Raise what `claim` would, before anything expensive is done."""
+    holder = running(settings, role)
+    if holder is not None:
+        raise _taken(role, holder)
+
+
 def running(settings: Settings, role: str) -> Card | None:
     """Who holds the role now; None when nobody does."""
     text = locks.holder(lock_path(settings, role))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -364,7 +365,12 @@ class Swarm:
 
     def finish_spawn(self, instance_id: str) -> Instance:
         """Carry a reserved spawn to its end; the coordinator may have been quicker, also to fail."""
-        with self.context.lock(instance_id) as lock:
+        with contextlib.ExitStack() as stack:
+            try:
+                lock = stack.enter_context(self.context.lock(instance_id))
+            except ExternalFailure as error:
+                spawn.give_up(self.context, instance_id, error)
+                raise
             instance = operations.carry_out(self.context, instance_id, lock=lock)
         if instance.cleaned:
             raise ExternalFailure(

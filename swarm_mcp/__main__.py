@@ -18,6 +18,7 @@ def main() -> None:
     elif sys.argv[1:]:
         raise InvalidInput("usage: python -m swarm_mcp [--stdio]")
     else:
+        process.require_free(settings, process.COORDINATOR)
         from swarm_mcp import coordinator  # noqa: PLC0415
 
         coordinator.run(settings, os.environ)

@@ -79,8 +79,10 @@ class Call:
         """
         if self.claim is not None:
             made = self.made or self.claim.instance_id
-            undone = made is None or instances.get(db, made).cleaned
-            if not requests.fail(db, self.claim.id, undone=undone):
+            kept = instances.find(db, made) if made else None
+            if self.made and kept is None:
+                self.about = None  # what was reserved went with its transaction
+            if not requests.fail(db, self.claim.id, undone=kept is None or kept.cleaned):
                 return
         name = "tool:denied" if self.code == "FORBIDDEN" else "tool:called"
         self._event(db, name, code=self.code, message=message, details=details)

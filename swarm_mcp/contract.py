@@ -48,7 +48,7 @@ def canonical(error: SwarmError) -> str:
         return "FORBIDDEN"
     if isinstance(error, NotFound):
         return "NOT_FOUND"
-    return "INTERNAL" if isinstance(error, ExternalFailure) else "INVALID_REQUEST"
+    return "INTERNAL" if category(error) in ("external", "database") else "INVALID_REQUEST"
 
 
 def category(error: SwarmError) -> str:

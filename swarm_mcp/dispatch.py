@@ -42,13 +42,17 @@ Progress = Callable[[float, str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a call comes from. `connection` tells two clients' equal request ids apart."""
+    """Where a call comes from. `connection` tells two clients' equal request ids apart.
+
+    Without a session nothing can: there, one principal's clients may use the same id at once.
+    """
 
     principal: Principal
     connection: str
     request_id: str
     meta: dict[str, Any]
     progress: Progress | None = None
+    in_session: bool = True
 
 
 @dataclass(slots=True)
@@ -90,11 +94,12 @@ class _Throttle:
             self.pending.cancel()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Running:
     call: Call
     task: asyncio.Future[dict[str, Any]]
     throttle: _Throttle | None
+    origin: Origin
 
     def stop(self) -> None:
         """End the work and its programs; what is undone from now on is nobody's progress."""
@@ -127,7 +132,7 @@ class Dispatcher:
         self._threads = ThreadPoolExecutor(self._max, thread_name_prefix="tool")
         self._patience = settings.number("busy_timeout")
         self.folders = (str(settings.home), str(settings.database_path.parent))
-        self._running: dict[tuple[str, str], _Running] = {}
+        self._running: list[_Running] = []
         self._untold: deque[Telling] = deque(maxlen=_MOST_UNTOLD)
         self._telling: asyncio.Task[None] | None = None
         self._closing = False
@@ -176,15 +181,15 @@ class Dispatcher:
         args = tool.parse(call.arguments)
         if tool.inline and not self._closing:
             return contract.result(await self._read(call, tool, args))
-        key = (origin.connection, origin.request_id)
-        self._admit(key)
+        self._admit(origin)
         throttle = _Throttle(origin.progress) if origin.progress else None
         if throttle is not None:
             call.swarm = self._reporting(throttle)
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
         future = loop.run_in_executor(self._threads, context.run, self._work, call, tool, args)
-        self._running[key] = running = _Running(call, future, throttle)
+        running = _Running(call, future, throttle, origin)
+        self._running.append(running)
         try:
             payload = await self._wait(running, self._limit(tool))
             if throttle is not None:
@@ -192,7 +197,7 @@ class Dispatcher:
         finally:
             if throttle is not None:
                 throttle.stop()
-            del self._running[key]
+            self._running.remove(running)
         return contract.result(payload)
 
     async def _read(self, call: Call, tool: Tool, args: Any) -> dict[str, Any]:
@@ -273,6 +278,7 @@ class Dispatcher:
     async def _end(self, running: _Running) -> None:
         """Stop the work and wait until it is undone, whether or not anybody still waits for the answer."""
         running.stop()
+        running.task.add_done_callback(_heard)
         with anyio.CancelScope(shield=True):
             await asyncio.wait({running.task}, timeout=_ENDS_WITHIN)
 
@@ -287,17 +293,20 @@ class Dispatcher:
 
     def cancel(self, connection: str, request_id: str) -> bool:
         """For `$/cancelRequest`: the call ends with a CANCELLED result; True when there was such a call."""
-        running = self._running.get((connection, request_id))
-        if running is None:
-            return False
-        running.stop()
-        return True
+        found = self._under_way(connection, request_id)
+        for running in found:
+            running.stop()
+        return bool(found)
+
+    def _under_way(self, connection: str, request_id: str) -> list[_Running]:
+        asked = (connection, request_id)
+        return [r for r in self._running if (r.origin.connection, r.origin.request_id) == asked]
 
     async def close(self, *, patience: float) -> None:
         """Take no more calls and let those in flight have their answers; after so many seconds they are ended."""
         self._closing = True
         await self._all_answered(patience)
-        for left in self._running.values():
+        for left in self._running:
             left.stop()
         await self._all_answered(_ENDS_WITHIN)
         if self._telling is not None:
@@ -311,7 +320,7 @@ class Dispatcher:
                 self._answered.clear()
                 await self._answered.wait()
 
-    def _admit(self, key: tuple[str, str]) -> None:
+    def _admit(self, origin: Origin) -> None:
         if self._closing:
             raise _shutting_down()
         if len(self._running) >= self._max:
@@ -320,9 +329,11 @@ class Dispatcher:
             raise contract.protocol_error(
                 contract.QUEUE_OVERLOADED, "QUEUE_OVERLOADED", said, details={"queue": queue}
             )
-        if key in self._running:
+        if origin.in_session and self._under_way(origin.connection, origin.request_id):
             raise contract.protocol_error(
-                t.INVALID_REQUEST, "INVALID_REQUEST", f"request id {key[1]} is in use by a call that is under way"
+                t.INVALID_REQUEST,
+                "INVALID_REQUEST",
+                f"request id {origin.request_id} is in use by a call that is under way",
             )
 
     def _limit(self, tool: Tool) -> float:
@@ -385,6 +396,12 @@ def _target(call: Call, tool: Tool, args: Any) -> Instance | None:
         if not permissions.may_call(tool.name, permissions.caller_of(call.principal), call.principal.scopes):
             _permit(call, tool.name, None)
         raise
+
+
+def _heard(task: asyncio.Future[dict[str, Any]]) -> None:
+    """How work ends that was told to stop is no news; asyncio would log what nobody has asked for."""
+    if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, SwarmError):
+        log.error("what was told to stop met a bug", exc_info=error)
 
 
 def _shutting_down() -> ExternalFailure:

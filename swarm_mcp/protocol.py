@@ -191,6 +191,7 @@ class SwarmServer(Server[Any]):
             request_id=str(ctx.request_id),
             meta=meta,
             progress=progress if wanted else None,
+            in_session=ctx.request is None or "mcp-session-id" in ctx.request.headers,
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, TypeGuard
 from uuid import uuid4
@@ -311,7 +311,15 @@ def _frame(message: t.JSONRPCMessage | None) -> bytes:
 
 def _accepted(request: Request) -> tuple[bool, bool]:
     """Whether the client takes JSON, and whether it takes an event stream. One that does not say takes JSON."""
-    return check_accept_headers(request) if "accept" in request.headers else (True, False)
+    return _takes(request.headers.get("accept"))
+
+
+@lru_cache(256)
+def _takes(accept: str | None) -> tuple[bool, bool]:
+    """Clients say the same each time, so that reading it once is enough."""
+    if accept is None:
+        return (True, False)
+    return check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept.encode("latin-1"))]}))
 
 
 def _era(scope: Scope) -> str:

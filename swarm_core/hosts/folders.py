@@ -18,8 +18,9 @@ def file_errors() -> Iterator[None]:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        where = f": {str(error.filename)[:500]}" if error.filename else ""
         raise ExternalFailure(
-            f"{error.strerror}: {str(error.filename)[:500]}",
+            f"{error.strerror}{where}",
             code="DISK_FULL" if full else None,
             hint="free space, then run the command again" if full else None,
         ) from error
@@ -33,13 +34,17 @@ def make_private(path: Path) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace a file in one step, readable by its owner alone."""
+    """Replace a file in one step, readable by its owner alone; what could not be written whole leaves nothing."""
     make_private(path.parent)
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-    fresh.replace(path)
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 def check_own(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import uuid
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 from swarm_core import ids
 from swarm_core.agents import table
-from swarm_core.errors import InvalidInput
+from swarm_core.errors import InvalidInput, SwarmError
 from swarm_core.hosts.base import Host, RepoFacts
 from swarm_core.models import TRANSITIONS, Activity, Instance, Kind, Source, Status, Wanted
 from swarm_core.ops import removal, session
@@ -120,6 +121,14 @@ def reserve(
         actions.start(db, instance_id, "spawn", actor=actor)
         reserved(instance)
     return instance
+
+
+def give_up(context: Context, instance_id: str, error: SwarmError) -> None:
+    """Note of a spawn that could not even be begun that it failed, so that whoever takes it up undoes it."""
+    with contextlib.suppress(SwarmError), context.db.write():
+        action = actions.open_for(context.db, instance_id)
+        if action is not None and action.error_code is None:
+            actions.failing(context.db, action, error)
 
 
 def _free_id(context: Context, wish: Wish, host: Host, folder: Path) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from swarm_core.models import Instance
 from swarm_core.store import actions
 from tests.integration.mcp_fixture import Coordinated
 from tests.integration.review_fixture import finished_work
+from tests.integration.test_store import exclusively_locked
 from tests.mcp_client import Answer, Client
 from tests.support import make_repo, wait_until
 from tests.world import World, assert_agreement
@@ -40,13 +40,6 @@ if [ -e "$mode" ]; then
     esac
 fi
 exec '{program}' "$@"
-"""
-_HOLD = """
-import sqlite3, sys
-holder = sqlite3.connect(sys.argv[1], isolation_level=None)
-holder.execute("BEGIN EXCLUSIVE")
-print("held", flush=True)
-sys.stdin.read()
 """
 
 
@@ -103,17 +96,9 @@ class Broken:
         finally:
             mode.unlink()
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> contextlib.AbstractContextManager[None]:
         """Another process has the database."""
-        argv = [sys.executable, "-c", _HOLD, str(self.world.settings.database_path)]
-        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == b"held\n"
-            yield
-            assert holder.stdin is not None
-            holder.stdin.close()
-            holder.wait(20)
+        return exclusively_locked(self.world.settings.database_path)
 
     # Calling
 

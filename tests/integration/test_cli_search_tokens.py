@@ -289,3 +289,21 @@ def test_mcp_tells_where_the_running_coordinator_listens(cli: Cli) -> None:
         server.shutdown()
         thread.join(10)
     assert (body["url"], body["up"]) == (f"http://127.0.0.1:{server.server_port}/mcp", True)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("swarm search x --kind fe", ["feedback"]),
+        ("swarm token create ci --scope re", ["read", "review"]),
+        ("swarm token rotate work-1", ["work-1-a1"]),
+        ("swarm search x --instance work-1", ["work-1-a1"]),
+        ("swarm token ro", ["rotate"]),
+    ],
+)
+def test_kinds_scopes_and_ids_are_completed(cli: Cli, words: str, wanted: list[str]) -> None:
+    with records(cli) as db:
+        add_instance(db)
+    known = {"_SWARM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    cli.extra = known
+    assert cli().out.split() == wanted

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
+from swarm_core.errors import SwarmError
 from swarm_core.store import events
 from swarm_core.store.database import Database, open_database
+from tests.integration.test_store import exclusively_locked
 
 _COUNT = """
 import sys
@@ -45,3 +51,28 @@ def test_opening_a_second_connection_does_not_hide_the_firsts_rows_from_other_pr
     assert counted_elsewhere(path) == 4
     first.close()
     assert counted_elsewhere(path) == 4
+
+
+def test_threads_that_share_a_connection_wait_for_a_locked_file_together_and_read_meanwhile(
+    tmp_path: Path,
+) -> None:
+    db = open_database(tmp_path / "swarm.db", busy_timeout=1.0)
+
+    def refused() -> str:
+        with pytest.raises(SwarmError) as failed:
+            write_one(db)
+        return failed.value.code
+
+    with exclusively_locked(db.path), ThreadPoolExecutor(8) as threads:
+        began = time.monotonic()
+        waiting = [threads.submit(refused) for _ in range(8)]
+        while not all(w.done() for w in waiting):
+            asked = time.monotonic()
+            assert events.newest(db) == []
+            assert time.monotonic() - asked < 0.8
+            time.sleep(0.01)
+        assert {w.result() for w in waiting} == {"DATABASE_LOCKED"}
+        assert 0.9 < time.monotonic() - began < 4
+    write_one(db)
+    assert len(events.newest(db)) == 1
+    db.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -223,3 +225,23 @@ def test_a_missing_git_is_named_with_a_hint(repo: Path, monkeypatch: pytest.Monk
 
 def test_the_version_is_a_tuple_of_numbers() -> None:
     assert (2, 20) < git.git_version() < (99,)
+
+
+def test_refs_are_read_while_git_itself_fails(repo: Path, tmp_path: Path) -> None:
+    """GitPython runs git when it is imported; nothing of how that is avoided is left for agents to inherit."""
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 128\n")
+    program.chmod(0o755)
+    code = "import os, sys; from swarm_core.git import refs; print(refs.head_commit(sys.argv[1]), *os.environ)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(repo)],
+        env={**os.environ, "PATH": str(program.parent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    commit, *names = done.stdout.split()
+    assert commit == git_run(repo, "rev-parse", "HEAD")
+    assert [name for name in names if name.startswith("GIT_PYTHON")] == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,9 @@ from swarm_core.store import feedback, pulls, relationships
 from swarm_core.swarm import Swarm
 from swarm_mcp.tools import TOOLS
 from tests.integration.crash_fixture import Crashing, Wish, census, change, crashing, request, settle
+from tests.integration.mcp_fixture import Coordinated
 from tests.integration.review_fixture import finished_work
+from tests.support import wait_until
 
 __all__ = ["crashing"]
 
@@ -149,6 +153,48 @@ def test_killed_anywhere_in_a_small_read_the_retry_is_answered(crashing: Crashin
         told = [e.name for e in crashing.mcp.events(after=cursor) if e.tool_name is not None]
         assert told == ["tool:called"] * (2 if checkpoint.endswith(":recorded") else 1)
     assert change(before, count(crashing)) == {}
+
+
+def test_living_agents_are_adopted_within_five_seconds_of_the_next_start(mcp: Coordinated) -> None:
+    world = mcp.world
+    with mcp.swarm() as swarm:
+        agents = [world.work(swarm, prompt) for prompt in ["busy 600", "say ready"] * 4]
+        changes = world.work(swarm, "busy 5")
+        expected = {a.id: (a.pid, "running", kind) for a, kind in zip(agents, ["busy", "idle"] * 4, strict=True)}
+        wait_until(lambda: states(swarm, agents) == expected, what="the first coordinator knows them")
+        wait_until(lambda: swarm.find(changes.id).activity == "busy", what="one is still at work")
+    mcp.kill()
+    status = world.settings.instance_dir(changes.id) / "status.json"
+    wait_until(lambda: json.loads(status.read_text())["activity"] == "idle", what="it ends its work unseen")
+    cursor = mcp.newest_event()
+    took = adoption(mcp)
+    with mcp.swarm() as swarm:
+        assert states(swarm, agents) == expected
+        assert states(swarm, [changes]) == {changes.id: (changes.pid, "running", "idle")}
+    assert {e.name for e in mcp.events(after=cursor)} == {"coordinator:started", "instance:activity"}
+    for _ in range(2):
+        if took >= 5.0:  # others who use the machine only ever add to it
+            mcp.kill()
+            took = adoption(mcp)
+    print(f"{len(agents) + 1} agents are adopted {took:.2f} s after the start of the coordinator")
+    assert took < 5.0
+
+
+def adoption(mcp: Coordinated) -> float:
+    """Seconds from the start of the process until it has looked at everybody."""
+    began = time.monotonic()
+    mcp.restart()
+    wait_until(lambda: is_healthy(mcp), what="the first look is done")
+    return time.monotonic() - began
+
+
+def states(swarm: Swarm, agents: list[Instance]) -> dict[str, tuple[int | None, str, str]]:
+    known = [swarm.find(agent.id) for agent in agents]
+    return {i.id: (i.pid, i.status, i.activity) for i in known}
+
+
+def is_healthy(mcp: Coordinated) -> bool:
+    return mcp.client(None, initialize=False).post(b"", "/health", "GET").status == 200
 
 
 def undisturbed(crashing: Crashing, case: Case) -> tuple[Any, dict[str, int], list[str]]:

@@ -102,7 +102,7 @@ def gauge(town: Town, token: str, name: str) -> float:
 def test_a_session_belongs_to_who_opened_it(town: Town, who: str, method: str):
     token = {"bob": town.bob_token, "operator": town.mcp.operator_token, "ci": town.ci_token}[who]
     actor = {"bob": town.bob.id, "operator": "operator", "ci": "automation:ci"}[who]
-    thief = HttpClient(town.mcp.port, token)
+    thief = HttpClient(town.mcp.port, token, timeout=10)
     thief.session = town.ann_client.session
     newest = town.read.newest()
     call = {"name": "update_instance_status", "arguments": {"status": "failed"}}
@@ -119,7 +119,7 @@ def test_a_session_belongs_to_who_opened_it(town: Town, who: str, method: str):
 
 def test_a_session_without_a_token_or_with_a_bad_one_is_no_way_in(town: Town):
     for token in (None, "garbage"):
-        thief = HttpClient(town.mcp.port, token)
+        thief = HttpClient(town.mcp.port, token, timeout=10)
         thief.session = town.ann_client.session
         newest = town.read.newest()
         with closing(thief), town.unchanged():
@@ -150,10 +150,13 @@ def test_two_session_ids_in_one_request_open_nothing_of_another(town: Town):
     body = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": call}).encode()
     own, other = str(town.bob_client.session), str(town.ann_client.session)
     newest = town.read.newest()
-    for first, second in ((own, other), (other, own)):
-        both = [("Mcp-Session-Id", first), ("Mcp-Session-Id", second)]
-        send(town.mcp, [*headers, *bearer(town.bob_token), *both], body)
-    assert {e.actor for e in town.read.events(newest) if e.tool_name} <= {town.bob.id}
+    mine, theirs = (
+        send(town.mcp, [*headers, *bearer(town.bob_token), ("Mcp-Session-Id", a), ("Mcp-Session-Id", b)], body)
+        for a, b in ((own, other), (other, own))
+    )
+    assert (mine.status, mine.code, theirs.status) == (200, "INVALID_INPUT", 404)
+    assert [e.actor for e in town.read.events(newest) if e.tool_name] == [town.bob.id]
+    assert facts(*town.refused(newest)) == ("session of another", "NOT_FOUND", town.bob.id, None)
 
 
 # Names in a call

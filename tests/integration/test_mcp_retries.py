@@ -101,7 +101,7 @@ def test_a_key_that_was_used_for_another_call_is_refused(crashing: Crashing) -> 
     client, meta = mcp.client(pair.wish.token), {"swarm/idempotencyKey": "one"}
     assert client.call(pair.wish.tool, meta, **pair.wish.arguments).ok
     other = client.call(pair.wish.tool, meta, feedback="Other.", feedback_type="suggestions")
-    assert other.code == "INVALID_REQUEST"
+    assert other.code == "INVALID_INPUT"
     assert len(said_to(mcp, pair.work)) == 1
 
 

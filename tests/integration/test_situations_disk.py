@@ -37,9 +37,9 @@ def own_mounts(request: pytest.FixtureRequest) -> None:
 
 
 @contextlib.contextmanager
-def small_disk(path: Path) -> Iterator[Path]:
+def small_disk(path: Path, options: str = _SMALL) -> Iterator[Path]:
     path.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", _SMALL, "none", str(path)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(path)], check=True)
     try:
         yield path
     finally:
