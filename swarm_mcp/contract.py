@@ -20,6 +20,7 @@ TOOL_VERSION = importlib.metadata.version("swarm-coordinator")
 
 QUEUE_OVERLOADED = -32001
 UNAUTHORIZED = -32000
+_as_text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _MOST_DETAILS = 20
 _LONGEST_PATH = 200
 
@@ -75,11 +76,11 @@ def failure(
     return {**more, "ok": False, "code": error.code, "message": message, "error": body}
 
 
-def result(payload: dict[str, Any], *, is_error: bool = False) -> t.CallToolResult:
-    """One text item of compact JSON and the same object beside it."""
-    text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
-    content: list[t.ContentBlock] = [t.TextContent(type="text", text=text)]
-    return t.CallToolResult(content=content, structured_content=payload, is_error=is_error)
+def result(payload: dict[str, Any], *, is_error: bool = False) -> dict[str, Any]:
+    """One text item of compact JSON and the same object beside it, as it goes over the wire."""
+    content = [{"type": "text", "text": _as_text(payload)}]
+    # The 2026 era needs the last; for the others the SDK takes it out.
+    return {"content": content, "structuredContent": payload, "isError": is_error, "resultType": "complete"}
 
 
 def protocol_error(number: int, code: str, message: str, **data: Any) -> MCPError:

@@ -12,8 +12,9 @@ from swarm_core.config import Settings
 from swarm_core.ops.context import Report, nothing
 from swarm_core.store import requests
 from swarm_core.swarm import Swarm
-from swarm_mcp import presence, server
+from swarm_mcp import server
 from swarm_mcp.loop import LoopStore
+from swarm_mcp.presence import Servers
 from swarm_mcp.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -31,10 +32,11 @@ def run(settings: Settings, environ: Mapping[str, str], *, checkpoint: Report = 
         swarm = stack.enter_context(Swarm.open(settings, environ, checkpoint=checkpoint))
         swarm.ensure_operator_token()
         store = stack.enter_context(contextlib.closing(LoopStore(settings)))
-        me = stack.enter_context(presence.present(settings))
-        requests.sweep(swarm.context.db, lambda server: presence.is_alive(settings, server))
+        servers = Servers(settings.locks)
+        me = stack.enter_context(servers.present())
+        requests.sweep(swarm.context.db, servers)
         watch = Watch(swarm.context)
-        http = server.make(server.service(card, settings, swarm, watch, store, me), port)
+        http = server.make(server.service(card, settings, swarm, watch, store, servers, me), port)
         stack.enter_context(watch.watching(on_failure=lambda: setattr(http, "should_exit", True)))
         claim.announce(port)
         # What was imported stays for ever; looking at it again and again is a tenth of a call's cost.

@@ -26,6 +26,7 @@ from swarm_mcp import contract, permissions, registry
 from swarm_mcp.call import Call, digest
 from swarm_mcp.loop import LoopStore, Telling
 from swarm_mcp.metrics import Metrics
+from swarm_mcp.presence import Servers
 from swarm_mcp.registry import Tool
 
 LONG_TIMEOUT = 600.0
@@ -118,14 +119,14 @@ class Dispatcher:
         store: LoopStore,
         *,
         server: str,
-        alive: requests.Alive,
+        servers: Servers,
         metrics: Metrics,
     ) -> None:
         self._swarm = swarm
         self._store = store
         self._inline = swarm.on(store.db)
         self._server = server
-        self._alive = alive
+        self._servers = servers
         self._metrics = metrics
         self._timeout_ms = settings.integer("tool_timeout_ms")
         self._max = settings.integer("queue_max")
@@ -143,7 +144,11 @@ class Dispatcher:
     def size(self) -> int:
         return len(self._running)
 
-    async def call(self, origin: Origin, name: str, arguments: dict[str, Any] | None) -> t.CallToolResult:
+    def beat(self) -> None:
+        """Every other second, so that it is known of a killed server which answers it still had to give."""
+        self._servers.beat(self._server)
+
+    async def call(self, origin: Origin, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
         """Run one tool call. Whatever happens, one event tells of it; the answer is a result or an MCPError."""
         call = Call(self._swarm, origin.principal, name, arguments or {}, key=_key(origin.meta))
         self._unanswered += 1
@@ -173,7 +178,7 @@ class Dispatcher:
             self._unanswered -= 1
             self._answered.set()
 
-    async def _call(self, origin: Origin, call: Call) -> t.CallToolResult:
+    async def _call(self, origin: Origin, call: Call) -> dict[str, Any]:
         tool = registry.tools().get(call.tool)
         if tool is None:
             hint = "tools/list shows what there is"
@@ -243,7 +248,7 @@ class Dispatcher:
                 digest=digest(tool.name, call.arguments),
                 key=call.key,
                 server=self._server,
-                alive=self._alive,
+                servers=self._servers,
             )
             if claim.result is not None:
                 call.tell_replay(claim)

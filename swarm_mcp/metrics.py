@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ class Metrics:
         self._started = time.time()
         self._calls: Counter[tuple[str, str]] = Counter()
         self._seconds: Counter[str] = Counter()
-        self._buckets: Counter[tuple[str, float]] = Counter()
+        self._buckets: Counter[tuple[str, int]] = Counter()
         self.refused: Counter[str] = Counter()
         self.hooks: Counter[str] = Counter()
 
@@ -28,9 +29,7 @@ class Metrics:
         spent = time.perf_counter() - call.began
         self._calls[name, call.code or "ok"] += 1
         self._seconds[name] += spent  # type: ignore[assignment]  # a Counter adds floats as well
-        for bound in _BOUNDS:
-            if spent <= bound:
-                self._buckets[name, bound] += 1
+        self._buckets[name, bisect.bisect_left(_BOUNDS, spent)] += 1
 
     def text(self, *, running: int, sessions: int, statuses: Mapping[str, int], newest_event: int) -> str:
         lines = _family(
@@ -55,7 +54,10 @@ class Metrics:
         lines = [f"# HELP {name} Duration of tool calls.", f"# TYPE {name} histogram"]
         for tool in sorted(self._seconds):
             total = sum(n for (t, _), n in self._calls.items() if t == tool)
-            lines += [f'{name}_bucket{{tool="{tool}",le="{b:g}"}} {self._buckets[tool, b]}' for b in _BOUNDS]
+            below = 0
+            for place, bound in enumerate(_BOUNDS):
+                below += self._buckets[tool, place]
+                lines.append(f'{name}_bucket{{tool="{tool}",le="{bound:g}"}} {below}')
             lines.append(f'{name}_bucket{{tool="{tool}",le="+Inf"}} {total}')
             lines.append(f'{name}_sum{{tool="{tool}"}} {self._seconds[tool]:.6f}')
             lines.append(f'{name}_count{{tool="{tool}"}} {total}')

@@ -14,16 +14,17 @@ from swarm_core.models import Principal
 from swarm_core.ops.context import Report, nothing
 from swarm_core.store import requests
 from swarm_core.swarm import Swarm
-from swarm_mcp import presence
 from swarm_mcp.dispatch import Dispatcher
 from swarm_mcp.identity import Identity, Refusals
 from swarm_mcp.loop import LoopStore
 from swarm_mcp.metrics import Metrics
+from swarm_mcp.presence import Servers
 from swarm_mcp.protocol import SwarmServer
 from swarm_mcp.resources import Reader
 from swarm_mcp.stdio import stdio_streams
 
 _PATIENCE = 2.5
+_BEAT_EVERY = 2.0
 _END_WITHIN = 10.0
 
 log = logging.getLogger(__name__)
@@ -51,11 +52,10 @@ def run(settings: Settings, environ: Mapping[str, str], *, checkpoint: Report = 
                 raise
 
         log.info("serving %s on stdin and stdout", who().actor)
-        me = stack.enter_context(presence.present(settings))
-        requests.sweep(swarm.context.db, lambda server: presence.is_alive(settings, server))
-        dispatcher = Dispatcher(
-            swarm, settings, store, server=me, alive=lambda s: presence.is_alive(settings, s), metrics=Metrics()
-        )
+        servers = Servers(settings.locks)
+        me = stack.enter_context(servers.present())
+        requests.sweep(swarm.context.db, servers)
+        dispatcher = Dispatcher(swarm, settings, store, server=me, servers=servers, metrics=Metrics())
         asyncio.run(_serve(SwarmServer(dispatcher, Reader(swarm), who=who), dispatcher, refusals))
 
 
@@ -65,7 +65,15 @@ async def _serve(server: SwarmServer, dispatcher: Dispatcher, refusals: Refusals
     async def end() -> None:
         await dispatcher.close(patience=_PATIENCE)
 
+    beating = asyncio.create_task(_beat(dispatcher))
     async with stdio_streams(before_end=end, answer_within=_END_WITHIN) as (read, write):
         await server.run(read, write, server.create_initialization_options())
+    beating.cancel()
     await dispatcher.close(patience=0)
     await refusals.drain()
+
+
+async def _beat(dispatcher: Dispatcher) -> None:
+    while True:
+        dispatcher.beat()
+        await asyncio.sleep(_BEAT_EVERY)

@@ -6,42 +6,57 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from swarm_core import locks
-from swarm_core.config import Settings
-from swarm_core.errors import Conflict
+from swarm_core.store import requests
 
 _PREFIX = "server-"
+_KEPT = 2 * requests.REPLAYED_WITHIN
 
 
-@contextlib.contextmanager
-def present(settings: Settings) -> Iterator[str]:
-    """Be known as alive; yields the server's id, which no other will ever have."""
-    server = f"{os.getpid()}-{secrets.token_hex(8)}"
-    path = settings.locks / f"{_PREFIX}{server}.lock"
-    with contextlib.ExitStack() as stack:
-        while not _is_at(path, stack.enter_context(locks.hold(path, holder=server))):
-            stack.close()  # it was taken for that of a dead one before it was held
-        stack.callback(path.unlink, missing_ok=True)
-        yield server
+class Servers:
+    """The servers of one home. The lock of a killed one stays for a while: its time tells how long it lived."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
-def is_alive(settings: Settings, server: str) -> bool:
-    return locks.holder(settings.locks / f"{_PREFIX}{server}.lock") is not None
+    @contextlib.contextmanager
+    def present(self) -> Iterator[str]:
+        """Be known as alive; yields the server's id, which no other will ever have.
 
-
-def forget_dead(settings: Settings) -> None:
-    """Remove the locks of servers that died."""
-    for path in settings.locks.glob(f"{_PREFIX}*.lock"):
-        # Shared, so that whoever asks meanwhile is not told that it lives.
-        with contextlib.suppress(Conflict), locks.hold(path, timeout=0, shared=True):
+        A failure leaves the lock's file where it is, as a kill does: who knows what was answered.
+        """
+        server = f"{os.getpid()}-{secrets.token_hex(8)}"
+        path = self._path(server)
+        with locks.hold(path, holder=server):
+            yield server
             path.unlink(missing_ok=True)
 
+    def beat(self, server: str) -> None:
+        """Put down that the server lives now."""
+        with contextlib.suppress(OSError):
+            os.utime(self._path(server))
 
-def _is_at(path: Path, fd: int) -> bool:
-    """Whether the open file is still the one at the path."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(fd))
-    except FileNotFoundError:
-        return False
+    def is_alive(self, server: str) -> bool:
+        return locks.holder(self._path(server)) is not None
+
+    def last_seen(self, server: str) -> datetime | None:
+        """When a server that was killed put down that it lived; None for one that ended in good order."""
+        try:
+            return datetime.fromtimestamp(self._path(server).stat().st_mtime, UTC)
+        except FileNotFoundError:
+            return None
+
+    def forget_dead(self) -> None:
+        """Remove the locks of servers that died so long ago that nobody asks for them."""
+        old = datetime.now(UTC).timestamp() - _KEPT.total_seconds()
+        for path in self._folder.glob(f"{_PREFIX}*.lock"):
+            with contextlib.suppress(FileNotFoundError):
+                # One that is about to be held is new.
+                if path.stat().st_mtime < old and locks.holder(path) is None:
+                    path.unlink()
+
+    def _path(self, server: str) -> Path:
+        return self._folder / f"{_PREFIX}{server}.lock"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import mcp_types as t
 from mcp.server import NotificationOptions, Server, ServerRequestContext
@@ -98,7 +98,8 @@ class SwarmServer(Server[Any]):
         return t.ListToolsResult(tools=list(shown))
 
     async def _call_tool(self, ctx: Context, params: t.CallToolRequestParams) -> t.CallToolResult:
-        return await self._dispatcher.call(self._origin(ctx), params.name, params.arguments)
+        answer = await self._dispatcher.call(self._origin(ctx), params.name, params.arguments)
+        return cast("t.CallToolResult", answer)  # the SDK takes a result in its wire spelling as well
 
     # Resources and prompts
 

@@ -26,12 +26,12 @@ from swarm_core.process import Card
 from swarm_core.store import events, instances, requests
 from swarm_core.swarm import Swarm
 from swarm_mcp import metrics as prometheus
-from swarm_mcp import presence
 from swarm_mcp.dispatch import Dispatcher
 from swarm_mcp.hooks import Hooks
 from swarm_mcp.identity import MCP_SCOPE, Door, Identity, Refusals
 from swarm_mcp.loop import LoopStore
 from swarm_mcp.metrics import Metrics
+from swarm_mcp.presence import Servers
 from swarm_mcp.protocol import SwarmServer
 from swarm_mcp.resources import Reader
 from swarm_mcp.transport import HybridSessionManager
@@ -56,6 +56,7 @@ class Service:
     swarm: Swarm
     watch: Watch
     store: LoopStore
+    servers: Servers
     identity: Identity
     metrics: Metrics
     dispatcher: Dispatcher
@@ -88,7 +89,6 @@ class Service:
 
     async def close(self) -> None:
         """Before the server ends: calls in flight get their answers, open streams are closed."""
-        self.manager.end_listening()
         await self.dispatcher.close(patience=_PATIENCE)
         await self.manager.answered(_SENT_WITHIN)
         await self.manager.terminate_where(lambda _: True)
@@ -99,6 +99,7 @@ class Service:
         swept = 0.0
         loop = asyncio.get_running_loop()
         while True:
+            self.dispatcher.beat()
             try:
                 await self.manager.terminate_where(self._is_gone)
                 self.manager.end_listening(lambda token: self.identity.find(token).principal is None)
@@ -113,8 +114,8 @@ class Service:
     def _sweep(self) -> None:
         """In a thread: the loop's own connection leaves the disk to us."""
         self.swarm.context.db.checkpoint()
-        requests.sweep(self.swarm.context.db, lambda server: presence.is_alive(self.settings, server))
-        presence.forget_dead(self.settings)
+        requests.sweep(self.swarm.context.db, self.servers)
+        self.servers.forget_dead()
 
     def _is_gone(self, owner: AuthorizationContext) -> bool:
         name = owner["subject"] or ""
@@ -124,13 +125,11 @@ class Service:
         return not self.identity.is_current(kind, name)
 
 
-def service(card: Card, settings: Settings, swarm: Swarm, watch: Watch, store: LoopStore, me: str) -> Service:
+def service(
+    card: Card, settings: Settings, swarm: Swarm, watch: Watch, store: LoopStore, servers: Servers, me: str
+) -> Service:
     metrics = Metrics()
-
-    def alive(server: str) -> bool:
-        return presence.is_alive(settings, server)
-
-    dispatcher = Dispatcher(swarm, settings, store, server=me, alive=alive, metrics=metrics)
+    dispatcher = Dispatcher(swarm, settings, store, server=me, servers=servers, metrics=metrics)
 
     def count(reason: str) -> None:
         metrics.refused[reason] += 1
@@ -144,7 +143,7 @@ def service(card: Card, settings: Settings, swarm: Swarm, watch: Watch, store: L
 
     manager.on_foreign = foreign
     identity = Identity(store)
-    return Service(card, settings, swarm, watch, store, identity, metrics, dispatcher, refusals, manager)
+    return Service(card, settings, swarm, watch, store, servers, identity, metrics, dispatcher, refusals, manager)
 
 
 def application(service: Service, port: int) -> Front:
@@ -192,6 +191,7 @@ def make(service: Service, port: int) -> HttpServer:
         loop="uvloop",
         http="httptools",
         ws="none",
+        proxy_headers=False,
         log_config=None,
         log_level="warning",
         access_log=False,

@@ -67,16 +67,19 @@ class Database:
 
     def rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
         try:
-            return self._patiently(lambda: self._connection.execute(sql, values).fetchall())
+            with self._lock:
+                return self._connection.execute(sql, values).fetchall()
         except (sqlite3.Error, UnicodeEncodeError) as error:
-            raise _meaning(error, self.path) from error
+            return self._again(error, lambda: self._connection.execute(sql, values).fetchall())
 
     def row(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Row | None:
+        result: sqlite3.Row | None
         try:
-            result: sqlite3.Row | None = self._patiently(lambda: self._connection.execute(sql, values).fetchone())
-            return result
+            with self._lock:
+                result = self._connection.execute(sql, values).fetchone()
         except (sqlite3.Error, UnicodeEncodeError) as error:
-            raise _meaning(error, self.path) from error
+            result = self._again(error, lambda: self._connection.execute(sql, values).fetchone())
+        return result
 
     def data_version(self) -> int:
         """A number that changes when another connection has committed."""
@@ -103,6 +106,15 @@ class Database:
             self._connection.execute("BEGIN IMMEDIATE")
         self._lock.acquire()
         return begun
+
+    def _again(self, error: sqlite3.Error | UnicodeEncodeError, work: Callable[[], _T]) -> _T:
+        """What to do when a read failed: try again if another process was in the way, else say what it means."""
+        try:
+            if isinstance(error, sqlite3.OperationalError) and _is_busy(error):
+                return self._patiently(work)
+        except sqlite3.Error as second:
+            error = second
+        raise _meaning(error, self.path) from error
 
     def _patiently(self, work: Callable[[], _T]) -> _T:
         """Do it alone with the connection; again, while another process is in the way and there is time."""

@@ -13,6 +13,7 @@ from swarm_core.store.database import Database
 
 _SECRET = re.compile(r"token|secret|password|api_?key|authorization", re.IGNORECASE)
 _LONGEST = 500
+_as_text = json.JSONEncoder(ensure_ascii=False).encode
 _MOST = 50
 
 
@@ -34,7 +35,7 @@ def add(
     if name not in EVENTS:
         raise AssertionError(f"event {name} is not in models.EVENTS")
     told = (_kept(tool_name), name, error_code is None, error_code, _kept(error_message))
-    more = (duration_ms, status_from, status_to, json.dumps(cut(metadata or {}), ensure_ascii=False))
+    more = (duration_ms, status_from, status_to, _as_text(cut(metadata or {})))
     cursor = db.execute(
         "INSERT INTO mcp_events (at, instance_id, actor, tool_name, name, success, error_code, error_message,"
         " duration_ms, status_from, status_to, metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -173,6 +173,26 @@ _CORE = (
 )
 
 _COORDINATION = (
+    # Without AUTOINCREMENT: events are never deleted, and noting the last id elsewhere costs a page for each.
+    """CREATE TABLE events_kept (
+        id INTEGER PRIMARY KEY,
+        at TEXT NOT NULL,
+        instance_id TEXT,
+        actor TEXT NOT NULL,
+        tool_name TEXT,
+        name TEXT NOT NULL,
+        success INTEGER NOT NULL DEFAULT 1,
+        error_code TEXT,
+        error_message TEXT,
+        duration_ms REAL,
+        status_from TEXT,
+        status_to TEXT,
+        metadata TEXT NOT NULL DEFAULT '{}'
+    )""",
+    "INSERT INTO events_kept SELECT * FROM mcp_events",
+    "DROP TABLE mcp_events",
+    "ALTER TABLE events_kept RENAME TO mcp_events",
+    "CREATE INDEX mcp_events_instance ON mcp_events(instance_id, id)",
     """CREATE TABLE principals_tokens (
         hash TEXT PRIMARY KEY,
         kind TEXT NOT NULL CHECK (kind IN ('instance', 'operator', 'automation')),

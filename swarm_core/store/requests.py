@@ -1,16 +1,15 @@
 """Tool calls that change something, remembered so that a retry has the effect once.
 
 A client that lost its answer asks again. With the same key that is certain; without one it is taken for a
-retry only when the server that took the first call is dead and the call was the same.
+retry only when the call was the same and the server that took the first was killed before it can have answered.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Protocol
 
 from swarm_core.errors import Conflict, InvalidInput
 from swarm_core.models import iso, parse_iso
@@ -19,8 +18,16 @@ from swarm_core.store.database import Database
 
 REPLAYED_WITHIN = timedelta(minutes=15)
 KEPT = timedelta(days=1)
+_ANSWERED_WITHIN = timedelta(seconds=5)
 
-Alive = Callable[[str], bool]
+
+class Servers(Protocol):
+    """Who knows which servers live, and when one that was killed was last known to."""
+
+    def is_alive(self, server: str) -> bool: ...
+
+    def last_seen(self, server: str) -> datetime | None:
+        """None for one that ended in good order, and so has answered everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +40,10 @@ class Claim:
 
 
 def claim(
-    db: Database, *, principal: str, tool: str, digest: str, key: str | None, server: str, alive: Alive
+    db: Database, *, principal: str, tool: str, digest: str, key: str | None, server: str, servers: Servers
 ) -> Claim:
     """Record the call before anything happens, or find the one it repeats."""
-    found = _earlier(db, principal, tool, digest, key, server, alive)
+    found = _earlier(db, principal, tool, digest, key, server, servers)
     if found is not None:
         return found
     cursor = db.execute(
@@ -72,10 +79,11 @@ def fail(db: Database, request_id: int, *, undone: bool = True) -> bool:
     return cursor.rowcount == 1
 
 
-def sweep(db: Database, alive: Alive) -> int:
+def sweep(db: Database, servers: Servers) -> int:
     """Tell of calls whose server died in the middle of them, and forget what no client will ask for again."""
     with db.write():
-        lost = [r for r in db.rows("SELECT * FROM requests WHERE state = 'open'") if not alive(r["server"])]
+        begun = db.rows("SELECT * FROM requests WHERE state = 'open'")
+        lost = [row for row in begun if not servers.is_alive(row["server"])]
         for row in lost:
             db.execute("UPDATE requests SET state = 'interrupted' WHERE id = ?", (row["id"],))
             _tell_interrupted(db, row)
@@ -85,36 +93,49 @@ def sweep(db: Database, alive: Alive) -> int:
 
 
 def _earlier(
-    db: Database, principal: str, tool: str, digest: str, key: str | None, server: str, alive: Alive
+    db: Database, principal: str, tool: str, digest: str, key: str | None, server: str, servers: Servers
 ) -> Claim | None:
     if key is not None:
         row = db.row("SELECT * FROM requests WHERE principal = ? AND key = ?", (principal, key))
         if row is not None:
-            return _same_key(db, row, tool, digest, server, alive)
+            return _same_key(db, row, tool, digest, server, servers)
     since = iso(parse_iso(db.now()) - REPLAYED_WITHIN)
     rows = db.rows(
         "SELECT * FROM requests WHERE principal = ? AND tool = ? AND digest = ? AND server <> ?"
         " AND state <> 'failed' AND coalesce(finished_at, started_at) >= ? ORDER BY id DESC",
         (principal, tool, digest, server, since),
     )
-    row = next((r for r in rows if not alive(r["server"])), None)
+    row = next((r for r in rows if _is_unanswered(r, servers)), None)
     if row is None:
         return None
     if key is not None:
         db.execute("UPDATE requests SET key = ? WHERE id = ?", (key, row["id"]))
     if row["result"] is None:
         return _take_up(db, row, server)
-    # It is this server's call from now on: the next equal one is new, unless this server dies as well.
-    db.execute("UPDATE requests SET state = 'replayed', server = ? WHERE id = ?", (server, row["id"]))
+    # It is this server's call from now on: the next equal one is new, unless this server is killed as well.
+    db.execute(
+        "UPDATE requests SET state = 'replayed', server = ?, finished_at = ? WHERE id = ?",
+        (server, db.now(), row["id"]),
+    )
     return Claim(row["id"], result=json.loads(row["result"]))
 
 
-def _same_key(db: Database, row: Any, tool: str, digest: str, server: str, alive: Alive) -> Claim:
+def _is_unanswered(row: Any, servers: Servers) -> bool:
+    """Whether the server that took the call was killed before it can have answered."""
+    if servers.is_alive(row["server"]):
+        return False
+    if row["result"] is None:
+        return True
+    seen = servers.last_seen(row["server"])
+    return seen is not None and parse_iso(row["finished_at"]) > seen - _ANSWERED_WITHIN
+
+
+def _same_key(db: Database, row: Any, tool: str, digest: str, server: str, servers: Servers) -> Claim:
     if (row["tool"], row["digest"]) != (tool, digest):
         raise InvalidInput("the idempotency key was used for another call", hint="use a new key for a new call")
     if row["result"] is not None:
         return Claim(row["id"], result=json.loads(row["result"]))
-    if row["state"] == "open" and alive(row["server"]):
+    if row["state"] == "open" and servers.is_alive(row["server"]):
         raise Conflict("the same call is still under way", code="REQUEST_IN_PROGRESS", hint="wait for its answer")
     return _take_up(db, row, server)
 

@@ -49,8 +49,9 @@ class ForkResult(Result):
 
 def _review(call: Call, args: ReviewArguments, target: Instance | None) -> dict[str, Any]:
     assert target is not None
-    if call.claim is not None and call.claim.instance_id is not None:
-        review = call.swarm.finish_spawn(call.claim.instance_id)
+    begun = call.claim.instance_id if call.claim is not None else None
+    if begun is not None and call.swarm.review_link(begun).verdict is None:
+        review = call.swarm.finish_spawn(begun)
     else:
         review = call.swarm.request_review(
             target.id, reviewer_prompt=args.reviewer_prompt or "", actor=call.actor, reserved=call.link

@@ -5,9 +5,12 @@ Each test names the row of the conformance matrix that it checks. C-003, C-010 a
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import anyio
@@ -134,6 +137,46 @@ def test_a_client_of_the_sessionless_era_is_known_by_each_request(shared: Coordi
     assert called["you"] == work.id
     assert "send_feedback" not in listed
     assert [e.actor for e in shared.events(after=before, tool="query_instances")] == ["operator", work.id]
+
+
+def sessionless(
+    made: Coordinated, tool: str, *, id: Any, meta: dict[str, Any] | None = None, **arguments: Any
+) -> Any:
+    """Headers and body of a call without a session."""
+    client = made.client(made.operator_token, initialize=False)
+    era = "2026-07-28"
+    client.extra = {"MCP-Protocol-Version": era, "Mcp-Method": "tools/call", "Mcp-Name": tool}
+    name = "io.modelcontextprotocol"
+    envelope = {f"{name}/protocolVersion": era, f"{name}/clientCapabilities": {}, **(meta or {})}
+    params = {"name": tool, "arguments": arguments, "_meta": envelope}
+    return client, {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+
+
+def test_two_sessionless_clients_of_one_caller_may_use_the_same_id(shared: Coordinated, work: Instance) -> None:
+    """C-002: without a session each request stands alone."""
+    asking, question = sessionless(shared, "spawn_fork_instance", id=1, instance_id=work.id, prompt="say alone")
+    other, second = sessionless(shared, "search", id=1, query="alone")
+    with ThreadPoolExecutor(1) as pool, gate(shared.world) as barrier:
+        held = pool.submit(asking.send, question)
+        barrier.held()
+        assert "hits" in other.send(second).ok
+        barrier.open()
+        assert held.result(30).ok["fork_instance_id"]
+
+
+@pytest.mark.parametrize("meta", [{}, {"progressToken": 1}], ids=["quiet", "with progress"])
+def test_a_sessionless_client_cancels_by_going_away(shared: Coordinated, work: Instance, meta: Any) -> None:
+    """C-007"""
+    before = shared.newest_event()
+    asking, question = sessionless(
+        shared, "spawn_fork_instance", id=1, meta=meta, instance_id=work.id, prompt=f"say {meta}"
+    )
+    with gate(shared.world) as barrier:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", shared.port, timeout=30)) as connection:
+            connection.request("POST", "/mcp", json.dumps(question), asking.headers())
+            barrier.held()
+        told(shared, before)
+        undone(shared, barrier, before, "spawn_fork_instance", "CANCELLED")
 
 
 @pytest.mark.parametrize("number", [0, "a word", "7", 2**53 + 1, 2**63 + 5, -1, ""], ids=repr)

@@ -195,7 +195,10 @@ def test_no_http_is_too_odd(target: Target) -> None:
     @given(shot=shots(target.mcp.port, target.tokens))
     def shoot(shot: Shot) -> None:
         raw = fire(target.mcp.port, shot)
-        found = answers(raw, verb="" if raw.partition(b"\r\n\r\n")[2] else "HEAD")
+        try:
+            found = answers(raw)
+        except http.client.IncompleteRead:
+            found = answers(raw, verb="HEAD")
         assert found or not shot.whole
         for answer in found:
             target.seen[str(answer.status)] += 1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -14,11 +15,11 @@ from swarm_core.errors import ExternalFailure
 from swarm_core.models import Feedback, Instance, Principal, PrincipalKind, iso, parse_iso
 from swarm_core.store import feedback, relationships, requests
 from swarm_core.swarm import Swarm
-from swarm_mcp import presence
 from swarm_mcp.call import Call, digest
+from swarm_mcp.presence import Servers
 from tests.integration.crash_fixture import CUT_OFF, Crashing, Wish, crashing, request, settle
 from tests.integration.mcp_fixture import Coordinated
-from tests.integration.review_fixture import finished_work
+from tests.integration.review_fixture import commit, finished_work
 from tests.mcp_client import HttpClient, StdioClient
 from tests.support import wait_until
 from tests.world import World
@@ -49,14 +50,17 @@ def said_to(mcp: Coordinated, work: Instance) -> list[Feedback]:
         return feedback.of(swarm.context.db, work.id)
 
 
-def age(mcp: Coordinated, seconds: float) -> None:
-    """Make every recorded request that much older."""
+def age(mcp: Coordinated, seconds: float, *, servers: bool = True) -> None:
+    """Make every recorded request that much older, and the servers that took them."""
     with mcp.swarm() as swarm, swarm.context.db.write():
         db = swarm.context.db
         for row in db.rows("SELECT id, started_at, finished_at FROM requests"):
             times = [row["started_at"], row["finished_at"]]
             older = [t and iso(parse_iso(t) - timedelta(seconds=seconds)) for t in times]
             db.execute("UPDATE requests SET started_at = ?, finished_at = ? WHERE id = ?", (*older, row["id"]))
+    for path in mcp.world.settings.locks.glob("server-*") if servers else ():
+        before = path.stat().st_mtime - seconds
+        os.utime(path, (before, before))
 
 
 @pytest.mark.parametrize("key", ["swarm/idempotencyKey", "claudecode/toolUseId"])
@@ -249,28 +253,42 @@ def test_an_agent_that_ended_itself_is_ended_once_whoever_died(crashing: Crashin
     settle(mcp)
 
 
-def test_a_server_is_alive_from_its_first_moment_however_many_look_for_the_dead(world: World) -> None:
-    ended = threading.Event()
+def test_a_server_is_alive_from_its_first_moment_however_many_forget_the_dead(world: World) -> None:
+    servers, ended = Servers(world.settings.locks), threading.Event()
 
-    def sweep() -> None:
+    def forget() -> None:
         while not ended.is_set():
-            presence.forget_dead(world.settings)
+            servers.forget_dead()
 
-    sweeping = [threading.Thread(target=sweep) for _ in range(3)]
-    for thread in sweeping:
+    forgetting = [threading.Thread(target=forget) for _ in range(3)]
+    for thread in forgetting:
         thread.start()
     try:
         for _ in range(300):
-            with presence.present(world.settings) as me:
-                assert presence.is_alive(world.settings, me)
-                presence.forget_dead(world.settings)
-                assert presence.is_alive(world.settings, me)
-            assert not presence.is_alive(world.settings, me)
+            with servers.present() as me:
+                assert servers.is_alive(me)
+            assert not servers.is_alive(me)
+            assert servers.last_seen(me) is None
     finally:
         ended.set()
-        for thread in sweeping:
+        for thread in forgetting:
             thread.join(20)
-    assert list(world.settings.locks.glob("server-*")) == []
+
+
+def test_when_a_killed_server_was_last_alive_is_known_until_nobody_asks(crashing: Crashing) -> None:
+    locks = crashing.mcp.world.settings.locks
+    (path,) = locks.glob("server-*")
+    servers, server = Servers(locks), path.stem.removeprefix("server-")
+    crashing.mcp.kill()
+    died_at = datetime.now(UTC)
+    assert not servers.is_alive(server)
+    servers.forget_dead()
+    seen = servers.last_seen(server)
+    assert seen is not None
+    assert timedelta(0) <= died_at - seen < timedelta(seconds=4)
+    age(crashing.mcp, 3600)
+    servers.forget_dead()
+    assert servers.last_seen(server) is None
 
 
 def test_a_call_whose_effect_could_not_be_committed_has_failed_and_says_so(world: World) -> None:
@@ -301,12 +319,16 @@ def test_a_call_whose_effect_is_recorded_cannot_fail_any_more(world: World) -> N
 
 
 def begun(swarm: Swarm) -> Call:
-    db, wish = swarm.context.db, Wish("", "send_feedback", {})
-    call = Call(swarm, Principal(PrincipalKind.OPERATOR, "operator", frozenset()), wish.tool, wish.arguments)
-    same = digest(wish.tool, wish.arguments)
-    with db.write():
+    call = Call(swarm, Principal(PrincipalKind.OPERATOR, "operator", frozenset()), "send_feedback", {})
+    with call.db.write():
         call.claim = requests.claim(
-            db, principal=call.actor, tool=wish.tool, digest=same, key=None, server="me", alive=lambda _: True
+            call.db,
+            principal=call.actor,
+            tool=call.tool,
+            digest=digest(call.tool, call.arguments),
+            key=None,
+            server="me",
+            servers=Servers(swarm.context.settings.locks),
         )
     return call
 
@@ -315,3 +337,49 @@ def fail(call: Call, code: str) -> None:
     call.code = code
     with call.db.write():
         call.tell_failure(call.db, "it failed")
+
+
+def test_work_that_was_answered_before_the_crash_gets_its_next_review_after_it(crashing: Crashing) -> None:
+    mcp = crashing.mcp
+    with mcp.swarm() as swarm:
+        work = finished_work(mcp.world, swarm)
+    author = Wish(mcp.token(work), "spawn_review_instance", {})
+    first = crashing.retried(author).ok
+    send_back(mcp, first["review_instance_id"], work)
+    age(mcp, 60, servers=False)
+    mcp.kill()
+    crashing.start()
+    second = crashing.retried(author).ok
+    assert (first["round"], second["round"]) == (1, 2)
+    settle(mcp)
+
+
+def test_work_whose_request_was_cut_off_gets_its_next_review_after_the_verdict(crashing: Crashing) -> None:
+    mcp = crashing.mcp
+    with mcp.swarm() as swarm:
+        work = finished_work(mcp.world, swarm)
+    author = Wish(mcp.token(work), "spawn_review_instance", {})
+    crashing.cut_off(mcp.client(author.token), "spawn:worktree:between", author)
+    crashing.start()
+    with mcp.swarm() as swarm:
+        wait_until(lambda: swarm.find("review-a1").status == "running", timeout=30, what="the review runs anyway")
+    send_back(mcp, "review-a1", work)
+    assert crashing.retried(author).ok["round"] == 2
+    settle(mcp)
+
+
+def send_back(mcp: Coordinated, review_id: str, work: Instance) -> None:
+    """The reviewer asks for more, and the author does it."""
+    asked = {"feedback": "Please add a test.", "feedback_type": "needs_work"}
+    assert mcp.agent(review_id).call("send_feedback", **asked).ok
+    commit(work, "more.txt")
+
+
+def test_after_an_end_in_good_order_the_same_call_is_a_new_one(crashing: Crashing) -> None:
+    pair, mcp = reviewed(crashing.mcp), crashing.mcp
+    first = crashing.retried(pair.wish).ok
+    mcp.drop_clients()
+    assert mcp.stop() == 0
+    crashing.start()
+    second = crashing.retried(pair.wish).ok
+    assert [said.id for said in said_to(mcp, pair.work)] == [first["feedback_id"], second["feedback_id"]]
