@@ -39,9 +39,10 @@ def run(settings: Settings, environ: Mapping[str, str], *, checkpoint: Report = 
         http = server.make(server.service(card, settings, swarm, watch, store, servers, me), port)
         stack.enter_context(watch.watching(on_failure=lambda: setattr(http, "should_exit", True)))
         claim.announce(port)
-        # What was imported stays for ever; looking at it again and again is a tenth of a call's cost.
+        # What was imported stays for ever, and a call leaves no cycles: looking for them so often only costs.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         log.info("the coordinator listens on %s:%s with %s", process.LOOPBACK, port, settings.database_path)
         server.run(http, listening)
         watch.raise_failure()

