@@ -33,15 +33,15 @@ def test_every_tool_says_that_the_database_is_locked_and_works_when_it_is_free(b
         (author, "spawn_review_instance", {"reviewer_prompt": "say review"}),
         (author, "create_pull_request", {"title": "t", "description": "d"}),
     ]
-    before = broken.find(work)
     with broken.locked():
+        before = broken.find(work)
         for client, tool, arguments in asked:
             began = time.monotonic()
             broken.fails(client, tool, "DATABASE_LOCKED", category="database", **arguments)
             assert time.monotonic() - began < 5
         assert author.post(b"{}", "/hooks/stop").status == 200
         assert operator.request("ping").result == {}
-    after = broken.find(work)
+        after = broken.find(work)
     assert (after.status, after.pr_number, after.updated_at) == (before.status, None, before.updated_at)
     feedback = broken.world.settings.instance_dir(work.id) / "feedback"
     assert not feedback.exists() or list(feedback.iterdir()) == []
