@@ -18,6 +18,12 @@ endif
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$n -gt 2 ] && echo $$n || echo 2)
 ARGS ?=
 
+# npm trusts what the system trusts, as behind a proxy with a certificate of its own.
+SYSTEM_CERTIFICATES := $(wildcard /etc/ssl/certs/ca-certificates.crt)
+ifdef SYSTEM_CERTIFICATES
+export NODE_EXTRA_CA_CERTS ?= $(SYSTEM_CERTIFICATES)
+endif
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
