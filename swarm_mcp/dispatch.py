@@ -8,9 +8,8 @@ import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -27,18 +26,16 @@ from swarm_mcp.call import Call, digest
 from swarm_mcp.loop import LoopStore, Telling
 from swarm_mcp.metrics import Metrics
 from swarm_mcp.presence import Servers
+from swarm_mcp.progress import Progress, Throttle
 from swarm_mcp.registry import Tool
 
 LONG_TIMEOUT = 600.0
-_PROGRESS_EVERY = 0.25
 _ENDS_WITHIN = 10.0
 _TELL_AGAIN = 0.25
 _MOST_UNTOLD = 10_000
 _KEYS = ("swarm/idempotencyKey", "claudecode/toolUseId")
 
 log = logging.getLogger(__name__)
-
-Progress = Callable[[float, str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,50 +53,11 @@ class Origin:
     in_session: bool = True
 
 
-@dataclass(slots=True)
-class _Throttle:
-    """At most one notification in a quarter of a second; the newest is never dropped."""
-
-    send: Progress
-    sent_at: float = 0.0
-    count: int = 0
-    waiting: str | None = None
-    pending: asyncio.Task[None] | None = field(default=None)
-    stopped: bool = False
-
-    def report(self, text: str) -> None:
-        if self.stopped:
-            return
-        self.waiting = text
-        if self.pending is None:
-            self.pending = asyncio.ensure_future(self._later())
-
-    async def _later(self) -> None:
-        await asyncio.sleep(max(0.0, self.sent_at + _PROGRESS_EVERY - time.monotonic()))
-        self.pending = None
-        await self.flush()
-
-    async def flush(self) -> None:
-        if self.waiting is None:
-            return
-        text, self.waiting = self.waiting, None
-        self.count += 1
-        self.sent_at = time.monotonic()
-        await self.send(float(self.count), text)
-
-    def stop(self) -> None:
-        """Say nothing more."""
-        self.stopped = True
-        self.waiting = None
-        if self.pending is not None:
-            self.pending.cancel()
-
-
 @dataclass(slots=True, eq=False)
 class _Running:
     call: Call
     task: asyncio.Future[dict[str, Any]]
-    throttle: _Throttle | None
+    throttle: Throttle | None
     origin: Origin
 
     def stop(self) -> None:
@@ -187,7 +145,7 @@ class Dispatcher:
         if tool.inline and not self._closing:
             return contract.result(await self._read(call, tool, args))
         self._admit(origin)
-        throttle = _Throttle(origin.progress) if origin.progress else None
+        throttle = Throttle(origin.progress) if origin.progress else None
         if throttle is not None:
             call.swarm = self._reporting(throttle)
         loop = asyncio.get_running_loop()
@@ -347,7 +305,7 @@ class Dispatcher:
             return LONG_TIMEOUT
         return self._timeout_ms / 1000
 
-    def _reporting(self, throttle: _Throttle) -> Swarm:
+    def _reporting(self, throttle: Throttle) -> Swarm:
         loop = asyncio.get_running_loop()
 
         def report(text: str) -> None:

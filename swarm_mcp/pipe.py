@@ -15,11 +15,12 @@ from swarm_core.ops.context import Report, nothing
 from swarm_core.store import requests
 from swarm_core.swarm import Swarm
 from swarm_mcp.dispatch import Dispatcher
-from swarm_mcp.identity import Identity, Refusals
+from swarm_mcp.identity import Identity
 from swarm_mcp.loop import LoopStore
 from swarm_mcp.metrics import Metrics
 from swarm_mcp.presence import Servers
 from swarm_mcp.protocol import SwarmServer
+from swarm_mcp.refusals import Refusals
 from swarm_mcp.resources import Reader
 from swarm_mcp.stdio import stdio_streams
 

@@ -11,7 +11,9 @@ from mcp.server import NotificationOptions, Server, ServerRequestContext
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
+from mcp_types.methods import serialize_server_result
 from pydantic import ConfigDict, ValidationError
+from starlette.requests import Request
 
 from swarm_core.errors import SwarmError
 from swarm_core.models import Principal
@@ -19,6 +21,7 @@ from swarm_mcp import contract, permissions, registry, resources
 from swarm_mcp.dispatch import Dispatcher, Origin
 
 STDIO = "stdio"
+_OF_A_CALL = frozenset({"name", "arguments", "_meta"})
 _CODES = {t.METHOD_NOT_FOUND: "NOT_FOUND", t.INTERNAL_ERROR: "INTERNAL_ERROR"}
 INSTRUCTIONS = """\
 Swarm coordinates coding agents, each in a git worktree of its own. You are one of them and are known by your \
@@ -101,6 +104,26 @@ class SwarmServer(Server[Any]):
         answer = await self._dispatcher.call(self._origin(ctx), params.name, params.arguments)
         return cast("t.CallToolResult", answer)  # the SDK takes a result in its wire spelling as well
 
+    async def at_once(
+        self, message: t.JSONRPCRequest, request: Request, version: str
+    ) -> t.JSONRPCResponse | t.JSONRPCError | None:
+        """Answer a call of a tool that only reads. What is not quite such a call, the SDK has to look at."""
+        params = message.params or {}
+        if message.method != "tools/call" or not params.keys() <= _OF_A_CALL:
+            return None
+        name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta", {})
+        if not isinstance(arguments, dict) or not isinstance(meta, dict) or not registry.is_inline(name):
+            return None
+        origin = Origin(
+            request.scope["swarm.principal"], _connection_of(request), request_id=str(message.id), meta=meta
+        )
+        try:
+            payload = await self._dispatcher.call(origin, name, arguments)
+        except MCPError as error:
+            return t.JSONRPCError(jsonrpc="2.0", id=message.id, error=error.error)
+        result = serialize_server_result(message.method, version, payload)
+        return t.JSONRPCResponse(jsonrpc="2.0", id=message.id, result=result)
+
     # Resources and prompts
 
     async def _list_resources(
@@ -174,10 +197,7 @@ class SwarmServer(Server[Any]):
             raise contract.protocol_error(contract.UNAUTHORIZED, error.code, error.message) from None
 
     def _connection(self, ctx: Context) -> str:
-        """A request belongs to its principal: an era without sessions lets anybody send any session's id."""
-        if ctx.request is None:
-            return STDIO
-        return f"{self._principal(ctx).actor} {ctx.request.headers.get('mcp-session-id', '')}"
+        return STDIO if ctx.request is None else _connection_of(ctx.request)
 
     def _origin(self, ctx: Context) -> Origin:
         meta: dict[str, Any] = dict(ctx.meta or {})
@@ -194,6 +214,11 @@ class SwarmServer(Server[Any]):
             progress=progress if wanted else None,
             in_session=ctx.request is None or "mcp-session-id" in ctx.request.headers,
         )
+
+
+def _connection_of(request: Request) -> str:
+    """A request belongs to its principal: an era without sessions lets anybody send any session's id."""
+    return f"{request.scope['swarm.principal'].actor} {request.headers.get('mcp-session-id', '')}"
 
 
 async def _coded(ctx: Context, call_next: CallNext) -> HandlerResult:

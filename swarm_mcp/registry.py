@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import mcp_types as t
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -76,6 +76,11 @@ def tools() -> dict[str, Tool]:
     from swarm_mcp.tools import TOOLS  # noqa: PLC0415  the tools need this module's classes
 
     return TOOLS
+
+
+def is_inline(name: object) -> TypeGuard[str]:
+    tool = tools().get(name) if isinstance(name, str) else None
+    return tool is not None and tool.inline
 
 
 @cache

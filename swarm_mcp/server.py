@@ -27,12 +27,14 @@ from swarm_core.store import events, instances, requests
 from swarm_core.swarm import Swarm
 from swarm_mcp import metrics as prometheus
 from swarm_mcp.dispatch import Dispatcher
+from swarm_mcp.door import MCP_SCOPE, Door
 from swarm_mcp.hooks import Hooks
-from swarm_mcp.identity import MCP_SCOPE, Door, Identity, Refusals
+from swarm_mcp.identity import Identity
 from swarm_mcp.loop import LoopStore
 from swarm_mcp.metrics import Metrics
 from swarm_mcp.presence import Servers
 from swarm_mcp.protocol import SwarmServer
+from swarm_mcp.refusals import Refusals
 from swarm_mcp.resources import Reader
 from swarm_mcp.transport import HybridSessionManager
 from swarm_mcp.watch import Watch
@@ -135,7 +137,8 @@ def service(
         metrics.refused[reason] += 1
 
     refusals = Refusals(swarm.context.db, count)
-    manager = HybridSessionManager(SwarmServer(dispatcher, Reader(swarm)))
+    server = SwarmServer(dispatcher, Reader(swarm))
+    manager = HybridSessionManager(server, at_once=server.at_once)
 
     def foreign(session: str, scope: Scope) -> None:
         actor = scope["swarm.principal"].actor

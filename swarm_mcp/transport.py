@@ -60,6 +60,12 @@ Answer = t.JSONRPCResponse | t.JSONRPCError
 # The next message of an exchange, or None when that many seconds (None: any number) passed without one.
 Next = Callable[[float | None], Awaitable[t.JSONRPCMessage | None]]
 OnForeign = Callable[[str, Scope], None]
+# Answers a request by itself, given the session's protocol version; None when the SDK has to.
+AtOnce = Callable[[t.JSONRPCRequest, Request, str], Awaitable[Answer | None]]
+
+
+async def _nothing_at_once(message: t.JSONRPCRequest, request: Request, version: str) -> Answer | None:
+    return None
 
 
 class HybridTransport(StreamableHTTPServerTransport):
@@ -75,9 +81,13 @@ class HybridTransport(StreamableHTTPServerTransport):
         security_settings: TransportSecuritySettings | None,
         idle_timeout: float | None,
         commit_after: float,
+        at_once: AtOnce,
     ) -> None:
         super().__init__(session_id, security_settings=security_settings, idle_timeout=idle_timeout)
         self._commit_after = commit_after
+        self._at_once = at_once
+        self._version: str | None = None
+        self._answering: set[str] = set()
 
     async def _handle_post_request(self, scope: Scope, request: Request, receive: Receive, send: Send) -> None:
         if not await self._validate_accept_header(request, scope, send):
@@ -93,11 +103,23 @@ class HybridTransport(StreamableHTTPServerTransport):
             await super()._handle_post_request(scope, request, receive, send)
         elif message.method != "initialize" and not await self._validate_request_headers(request, send):
             return
-        elif str(message.id) in self._request_streams:
+        elif str(message.id) in self._request_streams or str(message.id) in self._answering:
             taken = envelope.invalid("a request with this id is under way in this session", message.id)
             await self._json(taken, HTTPStatus.CONFLICT)(scope, receive, send)
+        elif (answer := await self._answer_at_once(message, request)) is not None:
+            await self._json(answer)(scope, receive, send)
         else:
             await self._answer(message, request, scope, receive, send)
+
+    async def _answer_at_once(self, message: t.JSONRPCRequest, request: Request) -> Answer | None:
+        """Past the SDK's queues and tasks, which cost more than a small read; once the session has begun."""
+        if self._version is None or not _accepted(request)[0]:
+            return None
+        self._answering.add(str(message.id))
+        try:
+            return await self._at_once(message, request, self._version)
+        finally:
+            self._answering.discard(str(message.id))
 
     async def _validate_accept_header(self, request: Request, scope: Scope, send: Send) -> bool:
         if any(_accepted(request)):
@@ -119,6 +141,8 @@ class HybridTransport(StreamableHTTPServerTransport):
             first = await upcoming(self._commit_after if takes_stream else None) if takes_json else None
             while not takes_stream and not _is_answer(first):
                 first = await upcoming(None)
+            if message.method == "initialize" and isinstance(first, t.JSONRPCResponse):
+                self._version = first.result.get("protocolVersion")
             if takes_json and _is_answer(first):
                 await self._json(first)(scope, receive, send)
             else:
@@ -181,6 +205,7 @@ class HybridSessionManager(StreamableHTTPSessionManager):
         max_sessions: int | None = DEFAULT_MAX_SESSIONS,
         commit_after: float = COMMIT_AFTER,
         on_foreign: OnForeign | None = None,
+        at_once: AtOnce = _nothing_at_once,
     ) -> None:
         super().__init__(
             app,
@@ -190,6 +215,7 @@ class HybridSessionManager(StreamableHTTPSessionManager):
             max_sessions=max_sessions,
         )
         self._commit_after = commit_after
+        self._at_once = at_once
         self._listeners: dict[str, str] = {}
         self.on_foreign = on_foreign
 
@@ -238,6 +264,7 @@ class HybridSessionManager(StreamableHTTPSessionManager):
             security_settings=self.security_settings,
             idle_timeout=self.session_idle_timeout,
             commit_after=self._commit_after,
+            at_once=self._at_once,
         )
         if requestor is not None:
             self._session_owners[session_id] = requestor

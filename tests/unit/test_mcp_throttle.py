@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from swarm_mcp.dispatch import _Throttle
+from swarm_mcp.progress import Throttle
 
 Sent = list[tuple[float, str]]
 
 
-def play(story: Callable[[_Throttle, Sent], Awaitable[None]]) -> Sent:
+def play(story: Callable[[Throttle, Sent], Awaitable[None]]) -> Sent:
     sent: Sent = []
 
     async def send(count: float, text: str) -> None:
         sent.append((count, text))
 
-    asyncio.run(story(_Throttle(send), sent))
+    asyncio.run(story(Throttle(send), sent))
     return sent
 
 
@@ -27,7 +27,7 @@ async def turns() -> None:
 
 
 def test_the_first_word_goes_out_at_once_and_of_a_burst_the_last():
-    async def story(throttle: _Throttle, sent: Sent) -> None:
+    async def story(throttle: Throttle, sent: Sent) -> None:
         throttle.report("first")
         await turns()
         assert sent == [(1, "first")]
@@ -42,7 +42,7 @@ def test_the_first_word_goes_out_at_once_and_of_a_burst_the_last():
 
 
 def test_what_waits_goes_out_when_its_time_has_come():
-    async def story(throttle: _Throttle, sent: Sent) -> None:
+    async def story(throttle: Throttle, sent: Sent) -> None:
         throttle.report("first")
         await turns()
         throttle.report("second")
@@ -55,7 +55,7 @@ def test_what_waits_goes_out_when_its_time_has_come():
 
 
 def test_nothing_is_said_after_the_stop():
-    async def story(throttle: _Throttle, sent: Sent) -> None:
+    async def story(throttle: Throttle, sent: Sent) -> None:
         throttle.report("first")
         await turns()
         throttle.report("second")
