@@ -141,6 +141,10 @@ def listen(port: int) -> socket.socket:
     return listening
 
 
+# Longest a coordinator takes to end: it answers or undoes calls, closes connections, and ends its last look.
+ENDS_WITHIN = 30.0
+
+
 def host_allowed(headers: list[bytes], port: int) -> bool:
     """Whether a request was meant for us: exactly one Host header, a loopback name, our port."""
     if len(headers) != 1:

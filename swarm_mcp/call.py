@@ -85,6 +85,8 @@ class Call:
             if not requests.fail(db, self.claim.id, undone=kept is None or kept.cleaned):
                 return
         name = "tool:denied" if self.code == "FORBIDDEN" else "tool:called"
+        if details and "rule" in details:
+            self.rule = str(details["rule"])  # what an operation refuses, the table had allowed
         self._event(db, name, code=self.code, message=message, details=details)
         self.finished = True
 

@@ -8,9 +8,10 @@ import functools
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import anyio
 import mcp_types as t
@@ -37,6 +38,8 @@ _KEYS = ("swarm/idempotencyKey", "claudecode/toolUseId")
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -56,7 +59,7 @@ class Origin:
 @dataclass(slots=True, eq=False)
 class _Running:
     call: Call
-    task: asyncio.Future[dict[str, Any]]
+    task: asyncio.Future[Any]
     throttle: Throttle | None
     origin: Origin
 
@@ -207,6 +210,7 @@ class Dispatcher:
                 key=call.key,
                 server=self._server,
                 servers=self._servers,
+                holds=functools.partial(tool.holds, call),
             )
             if claim.result is not None:
                 call.tell_replay(claim)
@@ -214,7 +218,7 @@ class Dispatcher:
         call.finished = claim.result is not None
         return call.finished
 
-    async def _wait(self, running: _Running, limit: float) -> dict[str, Any]:
+    async def _wait(self, running: _Running, limit: float) -> Any:
         """The tool's result; when time is up or the client gives up, the work stops and its programs are ended."""
         try:
             done, _ = await asyncio.wait({running.task}, timeout=limit or None)
@@ -245,14 +249,27 @@ class Dispatcher:
         with anyio.CancelScope(shield=True):
             await asyncio.wait({running.task}, timeout=_ENDS_WITHIN)
 
-    async def permit_reading(self, principal: Principal, method: str, asked: dict[str, Any]) -> None:
-        """What can be read beside the tools is for whoever may query; raises Denied, of which an event tells."""
-        call = Call(self._swarm, principal, method, asked)
+    async def reading(self, origin: Origin, method: str, asked: dict[str, Any], read: Callable[[], _T]) -> _T:
+        """Read what is no tool, for whoever may query and within a tool's limits; an event tells of a denial."""
+        call = Call(self._swarm, origin.principal, method, asked)
         try:
             _permit(call, permissions.READ, None)
         except Denied as error:
             await self._record(call, error.code, error.message, error.details)
             raise
+        self._admit(origin)
+
+        def work() -> _T:
+            with call.scope.active():
+                return read()
+
+        future = asyncio.get_running_loop().run_in_executor(self._threads, contextvars.copy_context().run, work)
+        running = _Running(call, future, None, origin)
+        self._running.append(running)
+        try:
+            return cast("_T", await self._wait(running, self._timeout_ms / 1000))
+        finally:
+            self._running.remove(running)
 
     def cancel(self, connection: str, request_id: str) -> bool:
         """For `$/cancelRequest`: the call ends with a CANCELLED result; True when there was such a call."""
@@ -326,6 +343,8 @@ class Dispatcher:
             await self._store.write(telling, within=0.0 if code == "DATABASE_LOCKED" else self._patience)
         except SwarmError as error:
             log.warning("no event yet for %s of %s (%s): %s", call.tool[:80], call.actor, code, error.code)
+            if len(self._untold) == _MOST_UNTOLD:
+                log.error("too many events wait to be written: the oldest of them is lost")
             self._untold.append(telling)
             if self._telling is None or self._telling.done():
                 self._telling = asyncio.ensure_future(self._tell_later())
@@ -361,7 +380,7 @@ def _target(call: Call, tool: Tool, args: Any) -> Instance | None:
         raise
 
 
-def _heard(task: asyncio.Future[dict[str, Any]]) -> None:
+def _heard(task: asyncio.Future[Any]) -> None:
     """How work ends that was told to stop is no news; asyncio would log what nobody has asked for."""
     if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, SwarmError):
         log.error("what was told to stop met a bug", exc_info=error)

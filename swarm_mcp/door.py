@@ -17,10 +17,14 @@ from swarm_mcp.refusals import Refusals
 
 MCP_SCOPE = "mcp"
 # Headers in which a client might name somebody else as the caller.
-_CLAIMS = (
-    *(b"x-swarm", b"swarm-", b"x-instance", b"x-caller", b"x-agent-id", b"x-agent-name", b"x-principal"),
-    *(b"x-user", b"x-remote-user", b"x-forwarded-user", b"x-auth-request-user", b"remote-user"),
+_CLAIMS = frozenset(
+    {
+        *(b"x-instance", b"x-instance-id", b"x-caller", b"x-caller-id", b"x-caller-type", b"x-principal"),
+        *(b"x-agent-id", b"x-agent-name", b"x-user", b"x-user-id", b"x-user-name", b"x-username"),
+        *(b"x-remote-user", b"x-forwarded-user", b"x-auth-request-user", b"remote-user"),
+    }
 )
+_OURS = (b"x-swarm", b"swarm-")
 
 
 class Door:
@@ -83,7 +87,7 @@ def _claim(headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
     """Where a request names its caller besides its token; what it says there is not repeated."""
     if query:
         return "a query string"
-    claimed = next((name for name, _ in headers if name.startswith(_CLAIMS)), None)
+    claimed = next((name for name, _ in headers if name in _CLAIMS or name.startswith(_OURS)), None)
     return f"the header {claimed.decode('latin-1')[:80]}" if claimed is not None else None
 
 

@@ -9,7 +9,6 @@ from typing import Any, TypeVar, cast
 import mcp_types as t
 from mcp.server import NotificationOptions, Server, ServerRequestContext
 from mcp.server.context import CallNext, HandlerResult
-from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 from mcp_types.methods import serialize_server_result
 from pydantic import ConfigDict, ValidationError
@@ -85,14 +84,6 @@ class SwarmServer(Server[Any]):
         ours = {contract.NAME: versions, **(experimental_capabilities or {})}
         return super().get_capabilities(notification_options, ours, extensions, protocol_version=protocol_version)
 
-    def create_initialization_options(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-    ) -> InitializationOptions:
-        return super().create_initialization_options(notification_options, experimental_capabilities, extensions)
-
     # Tools
 
     async def _list_tools(self, ctx: Context, params: t.PaginatedRequestParams | None) -> t.ListToolsResult:
@@ -131,7 +122,7 @@ class SwarmServer(Server[Any]):
     ) -> t.ListResourcesResult:
         if not self._may_read(ctx):
             return t.ListResourcesResult(resources=[])
-        return await self._answered(self._reader.listed())
+        return self._reader.listed()
 
     async def _list_templates(
         self, ctx: Context, params: t.PaginatedRequestParams | None
@@ -140,22 +131,22 @@ class SwarmServer(Server[Any]):
         return t.ListResourceTemplatesResult(resource_templates=list(shown))
 
     async def _read_resource(self, ctx: Context, params: t.ReadResourceRequestParams) -> t.ReadResourceResult:
-        await self._answered(self._permit_reading(ctx, uri=str(params.uri)))
-        return await self._answered(self._reader.read(str(params.uri)))
+        uri = str(params.uri)
+        return await self._reading(ctx, {"uri": uri}, lambda: self._reader.read(uri))
 
     async def _list_prompts(self, ctx: Context, params: t.PaginatedRequestParams | None) -> t.ListPromptsResult:
         return t.ListPromptsResult(prompts=list(resources.PROMPTS if self._may_read(ctx) else ()))
 
     async def _get_prompt(self, ctx: Context, params: t.GetPromptRequestParams) -> t.GetPromptResult:
-        await self._answered(self._permit_reading(ctx, name=params.name))
-        return await self._answered(self._reader.prompt(params.name, params.arguments or {}))
+        name, arguments = params.name, params.arguments or {}
+        return await self._reading(ctx, {"name": name}, lambda: self._reader.prompt(name, arguments))
 
     def _may_read(self, ctx: Context) -> bool:
         principal = self._principal(ctx)
         return permissions.may_call(permissions.READ, permissions.caller_of(principal), principal.scopes)
 
-    async def _permit_reading(self, ctx: Context, **asked: str) -> None:
-        await self._dispatcher.permit_reading(self._principal(ctx), ctx.method, asked)
+    async def _reading(self, ctx: Context, asked: dict[str, str], read: Callable[[], _T]) -> _T:
+        return await self._answered(self._dispatcher.reading(self._origin(ctx), ctx.method, asked, read))
 
     # The rest
 
@@ -179,7 +170,9 @@ class SwarmServer(Server[Any]):
         except SwarmError as error:
             number = t.INVALID_PARAMS if contract.category(error) in ("validation", "state") else t.INTERNAL_ERROR
             message = str(contract.without_paths(error.message, self._dispatcher.folders))
-            raise contract.protocol_error(number, error.code, message) from None
+            hint = str(contract.without_paths(error.hint, self._dispatcher.folders)) if error.hint else None
+            said = f"{message}; {hint}" if hint else message
+            raise contract.protocol_error(number, error.code, said, recovery_hint=hint) from None
         except Exception:  # an exception that leaves a handler would reach the client with its text
             log.exception("a request failed")
             raise contract.protocol_error(
@@ -194,7 +187,8 @@ class SwarmServer(Server[Any]):
         try:
             return self._who()
         except SwarmError as error:
-            raise contract.protocol_error(contract.UNAUTHORIZED, error.code, error.message) from None
+            said = f"{error.message}; {error.hint}" if error.hint else error.message
+            raise contract.protocol_error(contract.UNAUTHORIZED, error.code, said) from None
 
     def _connection(self, ctx: Context) -> str:
         return STDIO if ctx.request is None else _connection_of(ctx.request)

@@ -76,7 +76,7 @@ class Refusals:
         for key in list(self._windows):
             self._write_count(key)
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=5)
+            await asyncio.wait(self._tasks, timeout=2)
 
     def _write_count(self, key: _Key) -> None:
         window = self._windows.pop(key)

@@ -40,6 +40,10 @@ class Run(Protocol):
     def __call__(self, call: Call, args: Any, target: Instance | None) -> dict[str, Any]: ...
 
 
+def _holds(call: Call, result: dict[str, Any]) -> bool:
+    return True
+
+
 def _no_target(call: Call, args: Any) -> Instance | None:
     return None
 
@@ -48,6 +52,7 @@ def _no_target(call: Call, args: Any) -> Instance | None:
 class Tool:
     """`target` finds the instance the call acts on; a `writes` tool has one effect however often it is retried.
 
+    `holds` tells whether a result is still how things are: if not, an equal call asks for something new.
     An `inline` tool only reads, and so little that it runs on the event loop.
     """
 
@@ -58,6 +63,7 @@ class Tool:
     result: type[Result]
     run: Run
     target: Callable[[Call, Any], Instance | None] = _no_target
+    holds: Callable[[Call, dict[str, Any]], bool] = _holds
     writes: bool = False
     destructive: bool = False
     idempotent: bool = False

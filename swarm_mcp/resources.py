@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import mcp_types as t
 
@@ -19,7 +18,6 @@ from swarm_mcp.tools.find import describe
 _JSON = "application/json"
 _MOST = 200
 _ISSUE = re.compile(r"[1-9][0-9]{0,8}")
-_T = TypeVar("_T")
 
 TEMPLATES = (
     t.ResourceTemplate(
@@ -60,12 +58,12 @@ PROMPTS = (
 
 
 class Reader:
-    """Answers reads; everybody with a valid token may read."""
+    """Answers reads, in a thread: some of them ask git."""
 
     def __init__(self, swarm: Swarm) -> None:
         self._swarm = swarm
 
-    async def listed(self) -> t.ListResourcesResult:
+    def listed(self) -> t.ListResourcesResult:
         everything = t.Resource(
             name="instances",
             title="All instances",
@@ -75,7 +73,7 @@ class Reader:
         )
         return t.ListResourcesResult(resources=[everything])
 
-    async def read(self, uri: str) -> t.ReadResourceResult:
+    def read(self, uri: str) -> t.ReadResourceResult:
         kind, _, name = uri.removeprefix("swarm://").partition("/")
         readers: dict[str, Callable[[str], tuple[str, str]]] = {
             "instances": self._instances,
@@ -84,10 +82,10 @@ class Reader:
         }
         if not uri.startswith("swarm://") or kind not in readers or bool(name) == (kind == "instances"):
             raise NotFound(f"there is no resource {uri[:120]!r}", hint="resources/list shows what there is")
-        mime, text = await _in_thread(lambda: readers[kind](name))
+        mime, text = readers[kind](name)
         return t.ReadResourceResult(contents=[t.TextResourceContents(uri=uri, mime_type=mime, text=text)])
 
-    async def prompt(self, name: str, arguments: dict[str, str]) -> t.GetPromptResult:
+    def prompt(self, name: str, arguments: dict[str, str]) -> t.GetPromptResult:
         known = {p.name: p for p in PROMPTS}.get(name)
         if known is None:
             raise NotFound(f"there is no prompt {name[:80]!r}", hint="prompts/list shows what there is")
@@ -98,7 +96,7 @@ class Reader:
             raise InvalidInput(
                 f"the prompt {name} takes {', '.join(sorted(names))}; look at {', '.join(wrong)[:200]}"
             )
-        text = await _in_thread(lambda: self._prompt(name, arguments))
+        text = self._prompt(name, arguments)
         message = t.PromptMessage(role="user", content=t.TextContent(type="text", text=text))
         return t.GetPromptResult(description=known.description, messages=[message])
 
@@ -127,10 +125,6 @@ class Reader:
         said = feedback.of(db, instances.get(db, name).id)
         parts = [f"# {f.feedback_type} ({f.priority}) from {f.sender}, {f.created_at}\n\n{f.body}" for f in said]
         return "text/markdown", "\n\n---\n\n".join(parts) or "No feedback yet."
-
-
-async def _in_thread(work: Callable[[], _T]) -> _T:
-    return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 def _dumps(value: Any) -> str:

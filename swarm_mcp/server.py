@@ -40,7 +40,7 @@ from swarm_mcp.transport import HybridSessionManager
 from swarm_mcp.watch import Watch
 
 _END_WITHIN = 5
-_PATIENCE = 5.0
+_PATIENCE = 3.0
 _SENT_WITHIN = 1.0
 _KEEP_ALIVE = 75
 _LOOK_EVERY = 2.0
@@ -101,8 +101,8 @@ class Service:
         swept = 0.0
         loop = asyncio.get_running_loop()
         while True:
-            self.dispatcher.beat()
             try:
+                self.dispatcher.beat()
                 await self.manager.terminate_where(self._is_gone)
                 self.manager.end_listening(lambda token: self.identity.find(token).principal is None)
                 self.refusals.flush()
@@ -111,6 +111,8 @@ class Service:
                     await loop.run_in_executor(None, self._sweep)
             except SwarmError as error:
                 log.warning("housekeeping failed: %s (%s)", error.message, error.code)
+            except Exception:  # what failed once may go well the next time; nobody would notice a loop that ended
+                log.exception("housekeeping met a bug")
             await asyncio.sleep(_LOOK_EVERY)
 
     def _sweep(self) -> None:
@@ -164,7 +166,7 @@ def application(service: Service, port: int) -> Front:
     def door(app: ASGIApp, scope: str) -> Door:
         return Door(app, service.identity, service.refusals, scope=scope)
 
-    hooks = Route("/hooks/{event}", Hooks(service.swarm.context.db, service.metrics).answer, methods=["POST"])
+    hooks = Route("/hooks/{event}", Hooks(service.store, service.metrics).answer, methods=["POST"])
     pages = Starlette(
         routes=[
             Route("/hooks/{event}", door(hooks.app, "hooks"), methods=["POST"]),

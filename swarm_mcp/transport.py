@@ -49,6 +49,7 @@ from swarm_mcp import envelope
 COMMIT_AFTER = 5.0
 PING_EVERY = 15.0
 _LOOK_EVERY = 0.01
+_MOST_OF_ONE = 64
 _STREAM_HEADERS = {
     "content-type": "text/event-stream",
     "cache-control": "no-cache, no-transform",
@@ -121,6 +122,10 @@ class HybridTransport(StreamableHTTPServerTransport):
         finally:
             self._answering.discard(str(message.id))
 
+    @property
+    def is_answering(self) -> bool:
+        return bool(self._answering)
+
     async def _validate_accept_header(self, request: Request, scope: Scope, send: Send) -> bool:
         if any(_accepted(request)):
             return True
@@ -185,6 +190,19 @@ class HybridTransport(StreamableHTTPServerTransport):
         body = envelope.write(message)
         return Response(body, status, self._session_header(), media_type="application/json")
 
+    def _create_error_response(
+        self,
+        error_message: str,
+        status_code: HTTPStatus,
+        error_code: int = t.INVALID_REQUEST,
+        headers: dict[str, str] | None = None,
+    ) -> Response:
+        """The SDK's refusals, with a code like all of ours."""
+        code = "NOT_FOUND" if status_code == HTTPStatus.NOT_FOUND else "INVALID_REQUEST"
+        body = envelope.write(envelope.error(error_code, code, error_message))
+        more = {**(headers or {}), **self._session_header()}
+        return Response(body, status_code, more, media_type="application/json")
+
     def _session_header(self) -> dict[str, str]:
         return {MCP_SESSION_ID_HEADER: self.mcp_session_id} if self.mcp_session_id else {}
 
@@ -235,7 +253,9 @@ class HybridSessionManager(StreamableHTTPSessionManager):
 
     async def terminate_where(self, gone: Callable[[AuthorizationContext], bool]) -> int:
         """End the sessions whose owner is gone, with their streams and requests; how many there were."""
-        ending = [session_id for session_id, owner in self._session_owners.items() if gone(owner)]
+        owners = {owner["client_id"]: owner for owner in self._session_owners.values()}
+        over = {name for name, owner in owners.items() if gone(owner)}
+        ending = [s for s, owner in self._session_owners.items() if owner["client_id"] in over]
         for session_id in ending:
             transport = self._server_instances.get(session_id)
             if transport is not None:
@@ -267,17 +287,29 @@ class HybridSessionManager(StreamableHTTPSessionManager):
             at_once=self._at_once,
         )
         if requestor is not None:
+            self._make_room(requestor)
             self._session_owners[session_id] = requestor
         self._server_instances[session_id] = transport
         return transport
+
+    def _make_room(self, owner: AuthorizationContext) -> None:
+        """A client that opens sessions and never ends them loses its own oldest, not everybody's next."""
+        assert self._task_group is not None
+        theirs = [session_id for session_id, other in self._session_owners.items() if other == owner]
+        theirs.sort(key=self._listeners.__contains__)
+        for session_id in theirs[: max(0, len(theirs) + 1 - _MOST_OF_ONE)]:
+            transport = self._server_instances.get(session_id)
+            if transport is not None and not _is_busy(transport):
+                self._task_group.start_soon(self._discard_session, session_id, transport)
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Whatever era the request is of: who names another's session is told that there is none."""
         session_id = Headers(scope=scope).get(MCP_SESSION_ID_HEADER, "")
         known = session_id in self._server_instances
-        if known and _owner(scope) != self._session_owners.get(session_id):
-            if self.on_foreign is not None:
-                self.on_foreign(session_id, scope)
+        foreign = known and _owner(scope) != self._session_owners.get(session_id)
+        if foreign and self.on_foreign is not None:
+            self.on_foreign(session_id, scope)
+        if foreign or (session_id and not known and _era(scope) in HANDSHAKE_PROTOCOL_VERSIONS):
             body = envelope.write(envelope.invalid("Session not found"))
             refused = Response(body, HTTPStatus.NOT_FOUND, media_type="application/json")
             await refused(scope, receive, send)
@@ -335,7 +367,8 @@ def _put_silence(to_client: MemoryObjectSendStream[EventMessage]) -> None:
 
 def _is_busy(transport: StreamableHTTPServerTransport) -> bool:
     """Whether a request waits for its answer; the GET stream waits for nothing."""
-    return bool(transport._request_streams.keys() - {GET_STREAM_KEY})
+    at_once = isinstance(transport, HybridTransport) and transport.is_answering
+    return at_once or bool(transport._request_streams.keys() - {GET_STREAM_KEY})
 
 
 def _ended(request_id: t.RequestId) -> t.JSONRPCError:

@@ -31,7 +31,6 @@ _PORT_ENV = {COORDINATOR: "MCP_SERVER_PORT", DASHBOARD: "SWARM_UI_PORT"}
 _DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 _SETTLED_AFTER = 60.0
 _TICK = 0.1
-_END_WITHIN = 15.0
 _TAIL = 8000
 
 Report = Callable[[str], None]
@@ -150,7 +149,7 @@ class Children:
     def _end(self) -> None:
         for child in self._all:
             child.signal(signal.SIGTERM)
-        deadline = time.monotonic() + _END_WITHIN
+        deadline = time.monotonic() + process.ENDS_WITHIN
         while any(child.runs() for child in self._all) and time.monotonic() < deadline:
             time.sleep(_TICK / 2)
         for child in self._all:

@@ -7,6 +7,7 @@ retry only when the call was the same and the server that took the first was kil
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -39,11 +40,25 @@ class Claim:
     instance_id: str | None = None
 
 
+Holds = Callable[[dict[str, Any]], bool]
+
+
 def claim(
-    db: Database, *, principal: str, tool: str, digest: str, key: str | None, server: str, servers: Servers
+    db: Database,
+    *,
+    principal: str,
+    tool: str,
+    digest: str,
+    key: str | None,
+    server: str,
+    servers: Servers,
+    holds: Holds = lambda _: True,
 ) -> Claim:
-    """Record the call before anything happens, or find the one it repeats."""
-    found = _earlier(db, principal, tool, digest, key, server, servers)
+    """Record the call before anything happens, or find the one it repeats.
+
+    A result that no longer `holds` was answered: the caller asks for the next one.
+    """
+    found = _earlier(db, principal, tool, digest, key, server, servers, holds)
     if found is not None:
         return found
     cursor = db.execute(
@@ -93,7 +108,14 @@ def sweep(db: Database, servers: Servers) -> int:
 
 
 def _earlier(
-    db: Database, principal: str, tool: str, digest: str, key: str | None, server: str, servers: Servers
+    db: Database,
+    principal: str,
+    tool: str,
+    digest: str,
+    key: str | None,
+    server: str,
+    servers: Servers,
+    holds: Holds,
 ) -> Claim | None:
     if key is not None:
         row = db.row("SELECT * FROM requests WHERE principal = ? AND key = ?", (principal, key))
@@ -105,7 +127,7 @@ def _earlier(
         " AND state <> 'failed' AND coalesce(finished_at, started_at) >= ? ORDER BY id DESC",
         (principal, tool, digest, server, since),
     )
-    row = next((r for r in rows if _is_unanswered(r, servers)), None)
+    row = next((r for r in rows if _is_unanswered(r, servers, holds)), None)
     if row is None:
         return None
     if key is not None:
@@ -120,14 +142,16 @@ def _earlier(
     return Claim(row["id"], result=json.loads(row["result"]))
 
 
-def _is_unanswered(row: Any, servers: Servers) -> bool:
-    """Whether the server that took the call was killed before it can have answered."""
+def _is_unanswered(row: Any, servers: Servers, holds: Holds) -> bool:
+    """Whether the server that took the call was killed before it can have answered, and nothing has come of it."""
     if servers.is_alive(row["server"]):
         return False
     if row["result"] is None:
         return True
     seen = servers.last_seen(row["server"])
-    return seen is not None and parse_iso(row["finished_at"]) > seen - _ANSWERED_WITHIN
+    if seen is None or parse_iso(row["finished_at"]) <= seen - _ANSWERED_WITHIN:
+        return False
+    return holds(json.loads(row["result"]))
 
 
 def _same_key(db: Database, row: Any, tool: str, digest: str, server: str, servers: Servers) -> Claim:

@@ -84,6 +84,14 @@ def _fork(call: Call, args: ForkArguments, target: Instance | None) -> dict[str,
     }
 
 
+def _is_under_review(call: Call, result: dict[str, Any]) -> bool:
+    return call.swarm.review_link(result["review_instance_id"]).verdict is None
+
+
+def _is_at_work(call: Call, result: dict[str, Any]) -> bool:
+    return not instances.get(call.db, result["fork_instance_id"]).ended
+
+
 REVIEW = Tool(
     name="spawn_review_instance",
     title="Ask for a review",
@@ -97,6 +105,7 @@ REVIEW = Tool(
     result=ReviewResult,
     run=_review,
     target=named_or_own,
+    holds=_is_under_review,
     writes=True,
     long=True,
 )
@@ -112,6 +121,7 @@ FORK = Tool(
     result=ForkResult,
     run=_fork,
     target=named_or_own,
+    holds=_is_at_work,
     writes=True,
     long=True,
 )

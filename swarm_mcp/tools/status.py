@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from swarm_core.models import Instance, PrincipalKind
+from swarm_core.store import instances
 from swarm_mcp.call import Call
 from swarm_mcp.registry import Arguments, Result, Tool
 from swarm_mcp.tools.target import TARGET, InstanceId, named_or_own
@@ -47,6 +48,10 @@ def _update(call: Call, args: UpdateArguments, target: Instance | None) -> dict[
     return answer
 
 
+def _is_so(call: Call, result: dict[str, Any]) -> bool:
+    return bool(instances.get(call.db, result["instance_id"]).status == result["status"])
+
+
 UPDATE = Tool(
     name="update_instance_status",
     title="Update your status",
@@ -59,6 +64,7 @@ UPDATE = Tool(
     result=UpdateResult,
     run=_update,
     target=named_or_own,
+    holds=_is_so,
     writes=True,
     idempotent=True,
     destructive=True,

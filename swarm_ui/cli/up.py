@@ -20,7 +20,6 @@ from swarm_ui import health, views
 from swarm_ui.cli import output
 
 _HEALTHY_WITHIN = 30.0
-_END_WITHIN = 20.0
 _POLL = 0.05
 
 
@@ -179,7 +178,7 @@ def _end(settings: Settings, card: Card) -> bool:
 def _end_process(pid: int, ended: Callable[[], bool]) -> bool:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGTERM)
-    if _wait(ended, _END_WITHIN):
+    if _wait(ended, process.ENDS_WITHIN + 2):
         return True
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if os.getpgid(pid) == pid:
