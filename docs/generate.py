@@ -247,8 +247,8 @@ def database_page() -> str:
     parts = [
         "# Database",
         "One SQLite file in WAL mode. Times are UTC in ISO 8601 with milliseconds; `metadata`, `details`, "
-        "`steps_done` and `info` hold JSON. The schema's version is `PRAGMA user_version`; a newer file than the "
-        "program knows is refused and left as it is.",
+        "`steps_done`, `blocked_on` and `info` hold JSON. The schema's version is "
+        "`PRAGMA user_version`; a newer file than the program knows is refused and left as it is.",
     ]
     with tempfile.TemporaryDirectory() as folder:
         db = open_database(Path(folder) / "swarm.db")

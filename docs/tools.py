@@ -6,6 +6,7 @@ from typing import Any
 
 from docs import source
 from swarm_core import errors
+from swarm_core.ops import rules as operations
 from swarm_core.store import tokens
 from swarm_mcp import contract, permissions, protocol, registry, resources
 from swarm_mcp.permissions import RULES, SCOPES, Caller, Relation
@@ -52,6 +53,10 @@ def permissions_page() -> str:
             source.table(("tool", "callers", "relation", "rule", "why"), rules),
             "`self`: the instance itself. `reviewer_of`: the review started for it. `parent_of`: the instance it "
             "was started from. `none`: no relationship.",
+            "## Rules of the operations",
+            "What the table allows may still be refused by the operation itself, whoever calls; the denial then "
+            "names one of these:",
+            source.table(("rule", "why"), [(f"`{name}`", why) for name, why in operations.RULES.items()]),
             "## Every combination",
             _matrix(),
             "## Scopes of automations",

@@ -45,10 +45,10 @@ class Scope:
     @contextlib.contextmanager
     def ending(self, end: Callable[[], None]) -> Iterator[None]:
         """While the block waits for a program, cancelling calls `end`."""
-        self.check()
         with self._lock:
             self._enders.append(end)
         try:
+            self.check()  # after that: a cancel in between would end nothing
             yield
         finally:
             with self._lock:
@@ -69,6 +69,12 @@ def check() -> None:
     scope = _current.get()
     if scope is not None:
         scope.check()
+
+
+def is_pending() -> bool:
+    """Whether `check` would raise."""
+    scope = _current.get()
+    return scope is not None and scope.pending
 
 
 @contextlib.contextmanager

@@ -70,6 +70,10 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting("queue_max", 64, "Tool calls that may be under way at once.", low=1, high=1024),
         Setting("review_rounds", 3, "Reviews of one piece of work before a person is needed.", low=1, high=100),
+        Setting("review_hours", 24.0, "Hours until a review without a verdict is over.", low=0.001, high=8760),
+        Setting(
+            "message_hours", 72.0, "Hours until a message that was not seen is given up.", low=0.001, high=8760
+        ),
         Setting("stop_grace", 5.0, "Seconds an agent gets to end by itself on stop.", low=0, high=600),
         Setting("start_timeout", 20.0, "Seconds until a program that does not start has failed.", low=1, high=600),
         Setting(
@@ -144,8 +148,17 @@ class Settings:
     @property
     def coordinator_lock(self) -> Path:
         """One coordinator per database, whatever home it was started with."""
+        return self._beside_database("swarm.lock", ".lock")
+
+    @property
+    def server_locks(self) -> Path:
+        """The folder in which the servers of one database find each other, whatever homes they have."""
+        return self._beside_database("locks", ".locks")
+
+    def _beside_database(self, name: str, ending: str) -> Path:
+        """A path next to the real file: `name` for a swarm.db, or the file's name with the ending."""
         path = Path(os.path.realpath(self.database_path))
-        return path.with_name("swarm.lock" if path.name == "swarm.db" else f"{path.name}.lock")
+        return path.with_name(name if path.name == "swarm.db" else path.name + ending)
 
     def repo_lock(self, repo_path: str) -> Path:
         """Held around git's bookkeeping in one repository."""

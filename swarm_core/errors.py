@@ -36,6 +36,7 @@ CODES: dict[str, str] = {
     "ISSUE_NOT_FOUND": "The forge has no issue with this number.",
     "CONFLICT": "The present state does not allow the operation.",
     "INVALID_STATUS_TRANSITION": "The status cannot change this way.",
+    "DIALOG_CHANGED": "The agent no longer shows the question that was to be answered.",
     "INSTANCE_BUSY": "Another process is working on the instance.",
     "INSTANCE_RUNNING": "The instance must be stopped first.",
     "WORKTREE_EXISTS": "The folder or branch for a new worktree is taken.",

@@ -52,21 +52,35 @@ class PullForge(Protocol):
     name: str
 
     def open_pull(self, draft: Draft, *, next_number: int) -> Opened:
-        """Open it and say where it is. `next_number` is for a forge that does not count itself. Twice is safe."""
+        """Open it and say where it is. `next_number` is for a forge that does not count itself.
+
+        Twice is safe: with the number of one that is open, its branch has moved on.
+        """
+
+    def withdraw(self, number: int) -> None:
+        """Take back one that was opened and could not be recorded."""
 
 
 class LocalForge:
     """Issues as Markdown files `.swarm/issues/<N>.md` in the repository: the first line is the title.
 
-    Pull requests are Markdown files too, outside the repository: `keep` stores one by name and returns its path.
+    Pull requests are Markdown files too, outside the repository: `keep` stores one by name and returns its path,
+    `drop` removes it.
     """
 
     name = "local"
     slug: str | None = None
 
-    def __init__(self, repo_path: str | Path, *, keep: Callable[[str, str], str] | None = None) -> None:
+    def __init__(
+        self,
+        repo_path: str | Path,
+        *,
+        keep: Callable[[str, str], str] | None = None,
+        drop: Callable[[str], None] | None = None,
+    ) -> None:
         self._root = Path(repo_path).resolve()
         self._keep = keep
+        self._drop = drop
 
     def get_issue(self, number: int) -> Issue | None:
         path = (self._root / ".swarm" / "issues" / f"{int(number)}.md").resolve()
@@ -98,7 +112,16 @@ class LocalForge:
     git -C {repo} diff {base}...{head}
     git -C {repo} switch {base} && git -C {repo} merge {head}
 """
-        return Opened(next_number, Path(self._keep(f"pulls/{next_number}.md", text)).as_uri())
+        return Opened(next_number, Path(self._keep(_file(next_number), text)).as_uri())
+
+    def withdraw(self, number: int) -> None:
+        if self._drop is None:
+            raise AssertionError("this forge was made for reading issues")
+        self._drop(_file(number))
+
+
+def _file(number: int) -> str:
+    return f"pulls/{number}.md"
 
 
 def split_title(text: str) -> tuple[str, str]:

@@ -75,6 +75,13 @@ class MessageState(StrEnum):
     FAILED = "failed"
 
 
+class MessageKind(StrEnum):
+    MESSAGE = "message"
+    FEEDBACK = "feedback"
+    REVIEW = "review"
+    NOTICE = "notice"
+
+
 class PrincipalKind(StrEnum):
     INSTANCE = "instance"
     OPERATOR = "operator"
@@ -149,12 +156,28 @@ EVENTS: dict[str, str] = {
     "action:done": "All steps of the operation are done.",
     "action:undone": "The operation failed and its steps were undone; error_code says why.",
     "message:accepted": "A message for an instance was recorded.",
+    "message:injected": "A message is being handed to the agent; metadata says how.",
+    "message:seen": "The agent's own log or hook shows that it has the message.",
+    "message:acknowledged": "The turn in which the agent saw the message has ended.",
+    "message:held": "A message waits because the agent shows a dialog.",
+    "message:lost": "It is certain that a message did not arrive; it is sent again.",
+    "message:expired": "A message was not seen in time and is given up.",
+    "message:failed": "A message could not be delivered; metadata says why.",
     "review:requested": "A review of a commit was started; metadata has round and commit.",
     "review:verdict": "A review ended with a verdict; metadata says which, and whether the work had moved on.",
     "review:ended": "A reviewer ended without a verdict; the work is running again.",
     "review:limit": "No more review rounds are allowed; the instance needs a person.",
+    "review:timeout": "A review gave no verdict in time; nothing was approved and the instance needs a person.",
+    "review:disagreement": "A commit that was sent back was sent back again; the instance needs a person.",
+    "work:accepted": "A person approved the work as it is.",
+    "work:rescoped": "A person gave the work another scope; review rounds count from here.",
+    "work:abandoned": "A person gave the work up; files and commits stay.",
+    "dialog:shown": "A blocked agent asks something; metadata has the text, the choices and a digest.",
+    "dialog:answered": "Somebody answered what an agent asked; metadata has question and answer.",
+    "dialog:closed": "What an agent asked is over without an answer from here.",
     "feedback:sent": "Feedback for an instance was recorded.",
     "pull:opened": "A pull request was opened.",
+    "pull:updated": "An open pull request was asked for again at another commit; metadata has both.",
     "tool:called": "A tool was called; error_code says why if it failed.",
     "tool:denied": "A tool call was not allowed; metadata names the rule that decided.",
     "tool:interrupted": "The server died in the middle of a tool call.",
@@ -173,7 +196,8 @@ EVENTS: dict[str, str] = {
 class Instance:
     """One agent with its worktree, branch and session.
 
-    `reason` says why the status is what it is; `problem` is what a person has to look at, whatever the status.
+    `reason` says why the status is what it is. Whatever the status, a person has to look when `problem` says what
+    reconciling or an operation could not mend, or `needs_person` why the work cannot go on without one.
     """
 
     id: str
@@ -218,6 +242,12 @@ class Instance:
     started_at: str | None = None
     terminated_at: str | None = None
     cleaned_at: str | None = None
+    needs_person: str = ""
+    blocked_on: str = ""
+    budget_usd: float | None = None
+    budget_state: str = ""
+    cost_usd: float = 0.0
+    tokens_used: int = 0
 
     @property
     def ended(self) -> bool:
@@ -359,7 +389,15 @@ class Message:
     created_at: str
     updated_at: str
     attempts: int
-    error: str | None
+    error: str = ""
+    kind: str = "message"
+    document: str | None = None
+    next_at: str | None = None
+    injected_at: str | None = None
+    seen_at: str | None = None
+    acknowledged_at: str | None = None
+    expires_at: str | None = None
+    how: str = ""
 
 
 @dataclass(frozen=True, slots=True)

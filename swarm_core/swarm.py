@@ -17,7 +17,7 @@ from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound, SwarmError
 from swarm_core.forge import Forge, Issue, LocalForge, parse_remote
-from swarm_core.hosts.base import Host, Leftovers, RepoFacts
+from swarm_core.hosts.base import DialogFacts, Host, Leftovers, ReadingFacts, RepoFacts
 from swarm_core.hosts.local import LocalHost
 from swarm_core.hosts.pool import HostPool
 from swarm_core.models import (
@@ -35,10 +35,13 @@ from swarm_core.models import (
 )
 from swarm_core.ops import (
     clean,
+    decide,
+    dialogs,
     doctor,
     feedback,
     lineage,
     operations,
+    post,
     prompts,
     pulls,
     reconcile,
@@ -53,16 +56,15 @@ from swarm_core.ops import (
     tokens,
 )
 from swarm_core.ops import status as statuses
-from swarm_core.ops.context import Context, Report, nothing, place
+from swarm_core.ops.context import Context, Report, nothing, place, talk
 from swarm_core.ops.doctor import Check
-from swarm_core.ops.reconcile import Finding
+from swarm_core.ops.reconcile import SESSION_LOST, Finding
 from swarm_core.ops.tokens import Issued
 from swarm_core.store import events, instances, messages, preserved, relationships
 from swarm_core.store.database import Database, make_folder, open_database, utc_now
 from swarm_core.store.tokens import TokenRow
 
 COUNT_MAX = 32
-MESSAGE_MAX = 1 << 20
 _PARALLEL_STARTS = 4
 
 
@@ -406,15 +408,43 @@ class Swarm:
 
     def message(self, id_or_name: str, body: str, *, sender: str = "operator") -> Message:
         """Record a message for the instance; it is kept from now on, whatever happens to its agent."""
-        instance = self.find(id_or_name)
-        if not body.strip():
-            raise InvalidInput("a message needs text", hint="swarm msg INSTANCE TEXT, or - to read it from stdin")
-        if len(body.encode(errors="surrogatepass")) > MESSAGE_MAX or "\0" in body:
-            raise InvalidInput(f"a message has at most {MESSAGE_MAX >> 20} MB and no NUL character")
-        if instance.cleaned:
-            raise Conflict(f"{instance.id} was cleaned", hint=f"`swarm restore {instance.id}` brings it back")
-        with self.context.db.write():
-            return messages.accept(self.context.db, instance.id, sender=sender, body=body)
+        return post.post(self.context, self.find(id_or_name), body, sender=sender)
+
+    def await_receipt(self, message_id: str, seconds: float) -> Message:
+        """The message, once the agent has seen it or so many seconds have passed."""
+        return post.await_receipt(self.context, message_id, seconds)
+
+    def answer(
+        self,
+        id_or_name: str,
+        *,
+        choice: int | None = None,
+        text: str | None = None,
+        digest: str | None = None,
+        actor: str = "operator",
+    ) -> DialogFacts:
+        """Answer what the agent asks, if it still asks that."""
+        found = self.find(id_or_name)
+        return dialogs.answer(self.context, found, choice=choice, text=text, digest=digest, actor=actor)
+
+    def explain(self, id_or_name: str) -> list[ReadingFacts]:
+        """What every source says of the agent now, best first."""
+        found = self.find(id_or_name)
+        return self.context.host(found).evidence(talk(found))
+
+    def accept(self, id_or_name: str, *, message: str = "", actor: str = "operator") -> Instance:
+        return decide.accept(self.context, self.find(id_or_name), message=message, actor=actor)
+
+    def rescope(self, id_or_name: str, task: str, *, actor: str = "operator") -> Instance:
+        return decide.rescope(self.context, self.find(id_or_name), task, actor=actor)
+
+    def abandon(self, id_or_name: str, *, why: str = "", actor: str = "operator") -> Instance:
+        done = decide.abandon(self.context, self.find(id_or_name), why=why, actor=actor)
+        return self._request(done.id, lambda _: None)
+
+    def lost(self) -> list[Instance]:
+        """Instances whose session vanished under them, as in a reboot; `restart` resumes each conversation."""
+        return [i for i in self.instances() if i.wanted == Wanted.STOPPED and i.activity_detail == SESSION_LOST]
 
     def list_tokens(self, *, include_revoked: bool = False) -> list[TokenRow]:
         return tokens.listed(self.context, include_revoked=include_revoked)

@@ -32,7 +32,7 @@ def run(settings: Settings, environ: Mapping[str, str], *, checkpoint: Report = 
         swarm = stack.enter_context(Swarm.open(settings, environ, checkpoint=checkpoint))
         swarm.ensure_operator_token()
         store = stack.enter_context(contextlib.closing(LoopStore(settings)))
-        servers = Servers(settings.locks)
+        servers = Servers(settings.server_locks)
         me = stack.enter_context(servers.present())
         requests.sweep(swarm.context.db, servers)
         watch = Watch(swarm.context)

@@ -1,4 +1,4 @@
-"""What agent programs report about themselves: `POST /hooks/{event}` becomes activity with source and time."""
+"""What agent programs report of themselves, `POST /hooks/{event}`: activity, receipts; replies carry messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,15 +14,19 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from swarm_core.agents import table
+from swarm_core.agents.base import Agent, Reading
 from swarm_core.errors import SwarmError
-from swarm_core.models import Activity, Principal, Source
-from swarm_core.store import instances
+from swarm_core.models import Activity, Instance, MessageState, Principal, Source
+from swarm_core.ops import courier, envelopes
+from swarm_core.store import instances, messages
 from swarm_core.store.database import Database
 from swarm_mcp.loop import LoopStore
 from swarm_mcp.metrics import Metrics
 
 BODY_MAX = 8 << 20
 _DETAIL_MAX = 500
+_REPLY_MAX = 32 << 10
+_MOST_IN_A_ROW = 7  # Claude Code ends a turn by itself when hooks have prevented that nine times
 _ANSWERED_WITHIN = 0.25
 _TRIED_FOR = 5.0
 _MOST_UNWRITTEN = 10_000
@@ -30,12 +34,19 @@ _MOST_UNWRITTEN = 10_000
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Heard:
+    """One report on its way into the database. `waits`: the agent still waits for the reply."""
+
     instance_id: str
-    activity: Activity
-    detail: str
+    event: str
+    agent: Agent
+    reading: Reading | None
+    prompt: str
     at: str
+    done: asyncio.Future[None]
+    waits: bool = True
+    reply: dict[str, Any] = field(default_factory=dict)
 
 
 class Hooks:
@@ -49,6 +60,7 @@ class Hooks:
         self._metrics = metrics
         self._unwritten: list[_Heard] = []
         self._writing: asyncio.Task[None] | None = None
+        self._in_a_row: dict[str, int] = {}
 
     async def answer(self, request: Request) -> JSONResponse:
         principal: Principal = request.scope["swarm.principal"]
@@ -61,48 +73,118 @@ class Hooks:
         except ClientDisconnect:
             self._metrics.hooks["unreadable"] += 1
             return JSONResponse({}, status_code=400)
-        outcome = self._hear(principal.name, request.path_params["event"], body)
-        self._metrics.hooks[outcome] += 1
-        if self._writing is not None:
-            await asyncio.wait({self._writing}, timeout=_ANSWERED_WITHIN)
-        return JSONResponse({})
+        heard = self._hear(principal.name, request.path_params["event"], body)
+        if heard is None:
+            return JSONResponse({})
+        await asyncio.wait({heard.done}, timeout=_ANSWERED_WITHIN)
+        heard.waits = False
+        return JSONResponse(heard.reply)
 
-    def _hear(self, instance_id: str, event: str, body: dict[str, Any]) -> str:
+    def _hear(self, instance_id: str, event: str, body: dict[str, Any]) -> _Heard | None:
+        """Queue what was said; None when there is nothing to write down."""
         try:
             instance = instances.get(self._store.db, instance_id)
-            reading = table.get(instance.agent).read_hook(event, body)
+            agent = table.get(instance.agent)
+            reading = agent.read_hook(event, body)
             if reading is None or reading.activity == Activity.EXITED or instance.ended:
-                return "ignored"  # an end is what the kernel says, and it says so at once
-            detail = "".join(c if c.isprintable() else " " for c in reading.detail[:_DETAIL_MAX]).strip()
-            heard = _Heard(instance_id, Activity(reading.activity), detail, self._store.db.now())
+                self._metrics.hooks["ignored"] += 1  # an end is what the kernel says, and it says so at once
+                return None
+            Activity(reading.activity)
         except (SwarmError, ValueError, TypeError, AttributeError) as error:
             log.warning("the hook %s of %s could not be used: %s", event[:80], instance_id, error)
-            return "failed"
+            self._metrics.hooks["failed"] += 1
+            return None
         if len(self._unwritten) >= _MOST_UNWRITTEN:
             log.error("the database has been locked for too long: the hook %s of %s is lost", event, instance_id)
-            return "failed"
+            self._metrics.hooks["failed"] += 1
+            return None
+        prompt = body.get("prompt")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        said = prompt if isinstance(prompt, str) else ""
+        heard = _Heard(instance_id, event, agent, reading, said, self._store.db.now(), done)
+        self._metrics.hooks["observed"] += 1
         self._unwritten.append(heard)
         if self._writing is None:
             self._writing = asyncio.create_task(self._write())
-        return "observed"
+        return heard
 
     async def _write(self) -> None:
         while self._unwritten:
             heard = list(self._unwritten)
             try:
-                await self._store.write(partial(_observe, heard=heard), within=_TRIED_FOR)
+                await self._store.write(partial(self._record, heard=heard), within=_TRIED_FOR)
             except SwarmError as error:
                 log.warning("what %d hooks said is not written yet: %s", len(heard), error.code)
+                for one in heard:
+                    one.reply = {}
                 if error.code == "DATABASE_LOCKED":
                     continue
             del self._unwritten[: len(heard)]
+            for one in heard:
+                if not one.done.done():
+                    one.done.set_result(None)
         self._writing = None
 
+    def _record(self, db: Database, heard: Sequence[_Heard]) -> None:
+        for one in heard:
+            one.reply = {}
+            instance = instances.get(db, one.instance_id)
+            if instance.ended:
+                continue
+            for message_id in envelopes.named_in(one.prompt):
+                _see(db, instance, message_id)
+            if one.waits:
+                one.reply = self._reply(db, instance, one)
+            _observe(db, instance, one)
 
-def _observe(db: Database, heard: Sequence[_Heard]) -> None:
-    for one in heard:
-        if not instances.get(db, one.instance_id).ended:
-            instances.observe(db, one.instance_id, one.activity, source=Source.HOOK, detail=one.detail, at=one.at)
+    def _reply(self, db: Database, instance: Instance, one: _Heard) -> dict[str, Any]:
+        """What the agent is told in answer to the hook, recorded as handed over."""
+        if instance.budget_state == "held":
+            return one.agent.deny_reply(one.event, _OVER_BUDGET) or {}
+        if one.event not in one.agent.ways.hooks:
+            return {}
+        idles = one.reading is not None and one.reading.activity == Activity.IDLE
+        blocked = self._in_a_row.get(instance.id, 0) if idles else 0
+        pending = messages.undelivered(db, instance.id, limit=20)
+        under_way = any(m.state == MessageState.INJECTED for m in pending)  # nothing overtakes it
+        if not pending or under_way or blocked >= _MOST_IN_A_ROW or _must_wait(db, pending[0].next_at):
+            self._in_a_row.pop(instance.id, None)
+            return {}
+        text, taken = envelopes.join(pending, longest=_REPLY_MAX)
+        reply = one.agent.hook_reply(one.event, text)
+        if reply is None or not messages.inject(
+            db, [m.id for m in taken], how=courier.how_of(one.event, instance)
+        ):
+            return {}
+        self._in_a_row[instance.id] = blocked + 1
+        return reply
+
+
+_OVER_BUDGET = "the budget of this instance is used up: stop here and wait; a person was told and may raise it"
+
+
+def _observe(db: Database, instance: Instance, one: _Heard) -> None:
+    """A turn that was about to end goes on when a message is handed over."""
+    assert one.reading is not None
+    goes_on = one.reply and one.reading.activity == Activity.IDLE
+    activity = Activity.BUSY if goes_on else Activity(one.reading.activity)
+    said = "a message was handed over" if goes_on else one.reading.detail[:_DETAIL_MAX]
+    detail = "".join(c if c.isprintable() else " " for c in said).strip()
+    instances.observe(db, instance.id, activity, source=Source.HOOK, detail=detail, at=one.at)
+
+
+def _see(db: Database, instance: Instance, message_id: str) -> None:
+    """A prompt names the message; only its own receiver can have seen it."""
+    try:
+        message = messages.get(db, message_id)
+    except SwarmError:
+        return
+    if message.instance_id == instance.id:
+        messages.see(db, message_id, evidence="its prompt hook")
+
+
+def _must_wait(db: Database, next_at: str | None) -> bool:
+    return next_at is not None and next_at > db.now()
 
 
 async def _read(request: Request) -> dict[str, Any]:

@@ -27,7 +27,6 @@ class LoopStore:
         self._version = -1
         self._waiting: list[_Waiting] = []
         self._in_a_row = 0
-        self.written = 0
 
     def find(self, token: str) -> tokens.Lookup:
         """Who the token speaks for. What was found is kept until anybody else writes to the database."""
@@ -45,7 +44,8 @@ class LoopStore:
     async def write(self, tell: Telling, *, within: float = 0.0) -> None:
         """Have `tell` write in the next transaction, which all calls of this turn of the loop share.
 
-        While another has the database locked it is tried again, for so many seconds.
+        While another has the database locked it is tried again, for so many seconds. Cancelling raises only as
+        long as nothing is written; what is written returns, and the caller's next wait is cancelled instead.
         """
         if self._alone() and self._try([(tell, None)]) is None:
             return
@@ -58,6 +58,11 @@ class LoopStore:
             self._waiting.append((tell, done))
             try:
                 await done
+            except asyncio.CancelledError:
+                if not _is_written(done):
+                    raise
+                _cancel_at_the_next_wait()
+                return
             except SwarmError as error:
                 if error.code != "DATABASE_LOCKED" or loop.time() >= deadline:
                     raise
@@ -72,7 +77,9 @@ class LoopStore:
         return not self._waiting and self._in_a_row > _LONELY and self._in_a_row % _LONELY != 0
 
     def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = [one for one in self._waiting if not _is_given_up(one)], []
+        if not waiting:
+            return
         if len(waiting) > 1:
             self._in_a_row = 0
         failure = self._try(waiting)
@@ -92,11 +99,27 @@ class LoopStore:
         except BaseException as error:
             _settle(waiting, error)
             raise
-        self.written += len(waiting)
         return None
 
     def close(self) -> None:
         self.db.close()
+
+
+def _is_given_up(waiting: _Waiting) -> bool:
+    """The caller is cancelled, and will say so; it hears of that later than the next transaction begins."""
+    _, done = waiting
+    return done is not None and done.cancelled()
+
+
+def _is_written(done: asyncio.Future[None]) -> bool:
+    return done.done() and not done.cancelled() and done.exception() is None
+
+
+def _cancel_at_the_next_wait() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()  # or it would count as asked for twice
+    task.cancel()
 
 
 def _settle(waiting: list[_Waiting], failure: BaseException | None) -> None:

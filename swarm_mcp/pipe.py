@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 from swarm_core import process
 from swarm_core.config import Settings
-from swarm_core.errors import Denied
+from swarm_core.errors import Denied, SwarmError
 from swarm_core.models import Principal
 from swarm_core.ops.context import Report, nothing
 from swarm_core.store import requests
+from swarm_core.store.database import Database
 from swarm_core.swarm import Swarm
 from swarm_mcp.dispatch import Dispatcher
 from swarm_mcp.identity import Identity
@@ -26,6 +27,7 @@ from swarm_mcp.stdio import stdio_streams
 
 _PATIENCE = 2.5
 _BEAT_EVERY = 2.0
+_CHECKPOINT_EVERY = 30.0
 _END_WITHIN = 10.0
 
 log = logging.getLogger(__name__)
@@ -53,20 +55,21 @@ def run(settings: Settings, environ: Mapping[str, str], *, checkpoint: Report = 
                 raise
 
         log.info("serving %s on stdin and stdout", who().actor)
-        servers = Servers(settings.locks)
+        servers = Servers(settings.server_locks)
         me = stack.enter_context(servers.present())
         requests.sweep(swarm.context.db, servers)
         dispatcher = Dispatcher(swarm, settings, store, server=me, servers=servers, metrics=Metrics())
-        asyncio.run(_serve(SwarmServer(dispatcher, Reader(swarm), who=who), dispatcher, refusals))
+        server = SwarmServer(dispatcher, Reader(swarm), who=who)
+        asyncio.run(_serve(server, dispatcher, refusals, swarm.context.db))
 
 
-async def _serve(server: SwarmServer, dispatcher: Dispatcher, refusals: Refusals) -> None:
+async def _serve(server: SwarmServer, dispatcher: Dispatcher, refusals: Refusals, db: Database) -> None:
     """A client waits about four seconds for its server to end, and then kills it."""
 
     async def end() -> None:
         await dispatcher.close(patience=_PATIENCE)
 
-    beating = asyncio.create_task(_beat(dispatcher))
+    beating = asyncio.create_task(_beat(dispatcher, db))
     async with stdio_streams(before_end=end, answer_within=_END_WITHIN) as (read, write):
         await server.run(read, write, server.create_initialization_options())
     beating.cancel()
@@ -74,7 +77,16 @@ async def _serve(server: SwarmServer, dispatcher: Dispatcher, refusals: Refusals
     await refusals.drain()
 
 
-async def _beat(dispatcher: Dispatcher) -> None:
+async def _beat(dispatcher: Dispatcher, db: Database) -> None:
+    """The loop's own connection leaves the disk to another, and there may be no coordinator that sees to it."""
+    loop = asyncio.get_running_loop()
+    due = loop.time() + _CHECKPOINT_EVERY
     while True:
         dispatcher.beat()
+        if loop.time() >= due:
+            due = loop.time() + _CHECKPOINT_EVERY
+            try:
+                await loop.run_in_executor(None, db.checkpoint)
+            except SwarmError as error:
+                log.warning("the database's log is not moved: %s (%s)", error.message, error.code)
         await asyncio.sleep(_BEAT_EVERY)

@@ -17,7 +17,7 @@ _KEPT = 2 * requests.REPLAYED_WITHIN
 
 
 class Servers:
-    """The servers of one home. The lock of a killed one stays for a while: its time tells how long it lived."""
+    """The servers of one database. The lock of a killed one stays a while: its time tells how long it lived."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from swarm_core.ops.context import Context
+from swarm_core.ops.courier import Courier
 from swarm_core.ops.supervise import Supervisor
 
 STALE_AFTER = 10.0
@@ -22,6 +23,7 @@ class Watch:
 
     def __init__(self, context: Context) -> None:
         self._supervisor = Supervisor(context)
+        self._courier = Courier(context)
         self._failure: BaseException | None = None
 
     @property
@@ -46,23 +48,28 @@ class Watch:
     def watching(self, *, on_failure: Callable[[], None]) -> Iterator[None]:
         """Look until the block ends; `on_failure` is called when the loop itself breaks."""
 
-        def body() -> None:
+        def body(run: Callable[[], None]) -> None:
             try:
-                self._supervisor.run()
+                run()
             except BaseException as error:  # a thread's failure must end the process, not vanish with the thread
                 log.exception("the supervise loop broke")
                 self._failure = error
                 on_failure()
 
-        thread = threading.Thread(target=body, name="supervise", daemon=True)
-        thread.start()
+        loops = {"supervise": self._supervisor.run, "courier": self._courier.run}
+        threads = [threading.Thread(target=body, args=(r,), name=n, daemon=True) for n, r in loops.items()]
+        for thread in threads:
+            thread.start()
         try:
             yield
         finally:
             self._supervisor.stop()
-            thread.join(_END_WITHIN)
-            if thread.is_alive():
-                log.warning("the last look did not end within %g s; the next start takes it up", _END_WITHIN)
+            self._courier.stop()
+            deadline = time.monotonic() + _END_WITHIN
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+                if thread.is_alive():
+                    log.warning("%s did not end within %g s; the next start goes on", thread.name, _END_WITHIN)
 
     def raise_failure(self) -> None:
         if self._failure is not None:

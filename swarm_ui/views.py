@@ -5,11 +5,13 @@ Pure functions: the time is passed in and nothing is looked up.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from swarm_core.models import Activity, Event, Instance, Status, as_json, parse_iso
+from swarm_core.models import Activity, Event, Instance, Message, Status, as_json, parse_iso
 
 _LONG = ("prompt", "last_screen")
 _WAITS_FOR_OTHERS = frozenset({Status.WAITING_REVIEW, Status.APPROVED, Status.PR_CREATED})
@@ -48,8 +50,8 @@ def needs_you(instance: Instance) -> str:
     """Why a person should look at the instance; empty when nothing waits for one."""
     if instance.cleaned:
         return ""
-    if instance.problem:
-        return instance.problem
+    if instance.needs_person or instance.problem:
+        return "; ".join(why for why in (instance.needs_person, instance.problem) if why)
     if instance.status == Status.FAILED:
         return f"failed: {instance.reason}" if instance.reason else "failed"
     if instance.ended:
@@ -135,3 +137,44 @@ def _overlap(before: list[str], now: list[str]) -> int:
 def _short(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def message_label(message: Message, now: datetime, body: str) -> str:
+    """A message with its receipt: how far it is known to have come, and how."""
+    at = message.acknowledged_at or message.seen_at or message.injected_at or message.created_at
+    more = [f"{age(at, now)} ago"]
+    more += [message.how] if message.how else []
+    more += [message.error] if message.error else []
+    return f"{message.id} {message.state} ({', '.join(more)}) from {message.sender}: {body}"
+
+
+def dialog_lines(instance: Instance) -> list[str]:
+    """What a blocked agent asks, with the numbers that answer it."""
+    asked = json.loads(instance.blocked_on) if instance.blocked_on else {}
+    if not asked.get("digest"):
+        return []
+    choices = [f"  {number}. {text}" for number, text in enumerate(asked["choices"], start=1)]
+    how = f"swarm answer {instance.id} {'--choice N' if choices else '--text TEXT'} --digest {asked['digest']}"
+    return [*asked["text"].splitlines(), *choices, how]
+
+
+def evidence_lines(instance: Instance, evidence: Sequence[Mapping[str, Any]], now: datetime) -> list[str]:
+    """Which source decided, and what all of them say now."""
+    recorded = (
+        f"recorded: {instance.activity} from {instance.activity_source}, {age(instance.activity_at, now)} ago"
+    )
+    lines = [f"{recorded} {f'({instance.activity_detail})' if instance.activity_detail else ''}".rstrip()]
+    lines.append(f"rule: {_RULES[instance.activity_source]}")
+    for one in evidence:
+        lasts = f", since {age(one['at'], now)}" if one["at"] else ""
+        detail = f" ({one['detail']})" if one["detail"] else ""
+        lines.append(f"{one['source']} now: {one['activity']}{detail}{lasts}")
+    return lines
+
+
+_RULES = {
+    "hook": "what the agent's own program reports counts before what others see, unless a file is newer",
+    "file": "the program keeps its status in a file, which counts before its screen",
+    "process": "nothing but the process itself can be asked",
+    "pane": "neither hook nor file says anything, so the screen is read",
+}

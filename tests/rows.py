@@ -1,10 +1,11 @@
-"""Rows written straight into a database, for tests that need records and no agents."""
+"""Rows written straight into a database, and read from it, for tests that need records and no agents."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from swarm_core.models import Activity, Feedback, Instance, Kind, Message, Source, Status, Wanted
+from swarm_core.models import Activity, Feedback, Instance, Kind, Message, Pull, Source, Status, Wanted
 from swarm_core.store import feedback, hosts, instances, messages
 from swarm_core.store.database import Database
 
@@ -63,3 +64,10 @@ def add_feedback(db: Database, body: str, *, to: str = "work-1-a1", sender: str 
             created_at=db.now(),
         )
         return feedback.insert(db, said)
+
+
+def pulls_of(db: Database, instance_id: str) -> list[Pull]:
+    """The pull requests of an instance's branch, oldest first."""
+    names = ", ".join(f.name for f in dataclasses.fields(Pull))
+    rows = db.rows(f"SELECT {names} FROM pulls WHERE instance_id = ? ORDER BY id", (instance_id,))
+    return [Pull(*row) for row in rows]

@@ -48,6 +48,45 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Ways:
+    """How messages reach the program, and how it is known that they did.
+
+    An idle program gets one paste and, `settle` seconds later, Enter; `gap` is the least time between two pastes,
+    `joins` allows several messages in one. Of `hooks`, the reply may carry messages into a running turn. A program
+    that `confirms` keeps a log of its own in which every message it has taken is found.
+    """
+
+    settle: float = 0.3
+    gap: float = 1.0
+    joins: bool = False
+    hooks: frozenset[str] = frozenset()
+    confirms: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dialog:
+    """A question on the screen: its text, and the choices with the keys that take them."""
+
+    text: str
+    choices: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    kind: str = "question"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one answer of a model has used."""
+
+    message_id: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What one piece of evidence says: an activity, its reason, and since when if the evidence tells."""
 
@@ -69,6 +108,7 @@ class Agent(Protocol):
     experimental: bool
     install_hint: str
     plain_prompt: bool
+    ways: Ways
 
     def plan(self, spec: Spec, *, resume: bool) -> Plan:
         """How to start; with `resume`, also how to go on with the conversation if there is one."""
@@ -84,6 +124,48 @@ class Agent(Protocol):
 
     def read_hook(self, event: str, body: dict[str, Any]) -> Reading | None:
         """What a hook event means; None if it says nothing about activity."""
+
+    def hook_reply(self, event: str, text: str) -> dict[str, Any] | None:
+        """The reply to a hook that hands the text to the agent; None for a hook that cannot."""
+
+    def deny_reply(self, event: str, why: str) -> dict[str, Any] | None:
+        """The reply to a hook that forbids what the agent is about to do; None for a hook that cannot."""
+
+    def read_dialog(self, text: str) -> Dialog | None:
+        """The question the screen asks; None when it asks none."""
+
+    def transcripts(self, instance_dir: str, worktree_path: str, conversation_id: str) -> tuple[str, ...]:
+        """Glob patterns of the log the program itself keeps of the conversation."""
+
+    def is_receipt(self, line: str) -> bool:
+        """Whether a line of that log which names a message shows that the agent has taken it."""
+
+    def read_usage(self, line: str) -> Usage | None:
+        """What a line of that log says about tokens."""
+
+
+class Mute:
+    """Defaults of a program that has no hooks and keeps no log we can read."""
+
+    ways = Ways()
+
+    def hook_reply(self, event: str, text: str) -> dict[str, Any] | None:
+        return None
+
+    def deny_reply(self, event: str, why: str) -> dict[str, Any] | None:
+        return None
+
+    def read_dialog(self, text: str) -> Dialog | None:
+        return None
+
+    def transcripts(self, instance_dir: str, worktree_path: str, conversation_id: str) -> tuple[str, ...]:
+        return ()
+
+    def is_receipt(self, line: str) -> bool:
+        return True
+
+    def read_usage(self, line: str) -> Usage | None:
+        return None
 
 
 def prompt_argument(spec: Spec) -> str:

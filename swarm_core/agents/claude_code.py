@@ -15,7 +15,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from swarm_core.agents.base import RESUME_PROMPT, Plan, Reading, Spec, last_lines, prompt_argument
+from swarm_core.agents.base import (
+    RESUME_PROMPT,
+    Dialog,
+    Plan,
+    Reading,
+    Spec,
+    Usage,
+    Ways,
+    last_lines,
+    prompt_argument,
+)
 
 # SessionStart is not among them: the program does not send it over HTTP.
 HTTP_EVENTS = (
@@ -56,6 +66,7 @@ class ClaudeCode:
     experimental = False
     install_hint = "npm install -g @anthropic-ai/claude-code, then run claude once to sign in"
     plain_prompt = False
+    ways = Ways(joins=True, hooks=frozenset({"PostToolUse", "PostToolUseFailure", "Stop"}), confirms=True)
 
     def plan(self, spec: Spec, *, resume: bool) -> Plan:
         common = (
@@ -73,7 +84,7 @@ class ClaudeCode:
         return Plan(
             argv=start,
             resume_argv=again if resume else None,
-            resume_probe=_transcripts(spec) if resume else (),
+            resume_probe=_transcripts(spec.worktree_path, spec.conversation_id) if resume else (),
             env=env,
             unset=_UNSET,
             files={"mcp.json": _mcp_json(spec), "settings.json": _settings_json(spec)},
@@ -137,21 +148,74 @@ class ClaudeCode:
                 return Reading("exited", str(body.get("reason") or ""))
         return None
 
+    def hook_reply(self, event: str, text: str) -> dict[str, Any] | None:
+        if event == "Stop":
+            return {"decision": "block", "reason": text}
+        if event not in self.ways.hooks:
+            return None
+        return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
+
+    def deny_reply(self, event: str, why: str) -> dict[str, Any] | None:
+        if event != "PreToolUse":
+            return None
+        decision = {"permissionDecision": "deny", "permissionDecisionReason": why}
+        return {"hookSpecificOutput": {"hookEventName": event, **decision}}
+
+    def read_dialog(self, text: str) -> Dialog | None:
+        lines = [_unframed(line) for line in text.rstrip().splitlines()]
+        chosen = [index for index, line in enumerate(lines) if _CHOICE.match(line)]
+        if not chosen or _dialog(last_lines(text, 24), text) is None:
+            return None
+        first = last = chosen[-1]
+        while first > 0 and _OPTION.match(lines[first - 1]):
+            first -= 1
+        while last + 1 < len(lines) and (_OPTION.match(lines[last + 1]) or _continues(lines, last + 1)):
+            last += 1
+        options = _options(lines[first : last + 1])
+        above = lines[:first]
+        rule = max((n for n, line in enumerate(above) if _RULE.fullmatch(line)), default=-1)
+        asked = "\n".join(above[rule + 1 :]).strip()
+        keys = tuple(number for number, _ in options)
+        return Dialog(asked, tuple(label for _, label in options), keys, _dialog(last_lines(text, 24), text) or "")
+
+    def is_receipt(self, line: str) -> bool:
+        """What is queued while the program is busy has not been seen yet."""
+        return '"type":"queue-operation"' not in line
+
+    def transcripts(self, instance_dir: str, worktree_path: str, conversation_id: str) -> tuple[str, ...]:
+        return _transcripts(worktree_path, conversation_id)
+
+    def read_usage(self, line: str) -> Usage | None:
+        if '"usage"' not in line:
+            return None
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            return None
+        message = entry.get("message") if isinstance(entry, dict) and entry.get("type") == "assistant" else None
+        used = message.get("usage") if isinstance(message, dict) else None
+        if not isinstance(message, dict) or not isinstance(used, dict) or message.get("model") == "<synthetic>":
+            return None
+        names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        took, gave, read, wrote = (n if isinstance(n := used.get(name), int) and n > 0 else 0 for name in names)
+        at = _moment(entry.get("timestamp")) or ""
+        return Usage(str(message.get("id")), str(message.get("model")), took, gave, read, wrote, at)
+
 
 def _config_dir() -> Path:
     configured = os.environ.get("CLAUDE_CONFIG_DIR")
     return Path(configured) if configured else Path.home() / ".claude"
 
 
-def _transcripts(spec: Spec) -> tuple[str, ...]:
+def _transcripts(worktree_path: str, conversation_id: str) -> tuple[str, ...]:
     """Where the conversation's transcript may be: the program names the folder after its real cwd."""
     projects = glob.escape(str(_config_dir() / "projects"))
     patterns = []
-    for cwd in dict.fromkeys((spec.worktree_path, os.path.realpath(spec.worktree_path))):
+    for cwd in dict.fromkeys((worktree_path, os.path.realpath(worktree_path))):
         folder = re.sub(r"[^A-Za-z0-9]", "-", cwd)
         if len(folder) > _LONGEST_PROJECT_NAME:
             folder = folder[: _LONGEST_PROJECT_NAME // 2] + "*"
-        patterns.append(f"{projects}/{folder}/{spec.conversation_id}.jsonl")
+        patterns.append(f"{projects}/{folder}/{conversation_id}.jsonl")
     return tuple(patterns)
 
 
@@ -209,6 +273,28 @@ _DIALOGS = (
     (re.compile(r"^Select login method"), "login"),
 )
 _CHOICE = re.compile(r"^(│\s*)?❯\s*\d+\.\s")
+_OPTION = re.compile(r"^(?:❯\s*|\s*)(\d+)\.\s+(.*)$")
+_RULE = re.compile(r"[─━╌▔_-]{8,}.*")
+
+
+def _unframed(line: str) -> str:
+    return re.sub(r"\s*│\s*$", "", re.sub(r"^\s*│\s?", "", line)).rstrip()
+
+
+def _continues(lines: list[str], index: int) -> bool:
+    """A line that belongs to the choice above it: indented, and not the hint below the choices."""
+    line = lines[index]
+    return bool(re.match(r"\s{3,}\S", line)) and "Esc to" not in line and "Enter to" not in line
+
+
+def _options(lines: list[str]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for line in lines:
+        if option := _OPTION.match(line):
+            found.append((option[1], option[2].strip()))
+        elif found:
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+    return found
 
 
 def _dialog(lines: list[str], joined: str) -> str | None:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from swarm_core.agents.base import RESUME_PROMPT, Plan, Reading, Spec, last_lines, prompt_argument
+from swarm_core.agents.base import RESUME_PROMPT, Mute, Plan, Reading, Spec, last_lines, prompt_argument
 
 _TURN_FILE = "codex-turn.json"
 _KEEP_TURN = "import sys; open(sys.argv[1], 'w').write(sys.argv[-1])"
@@ -25,7 +25,7 @@ _DIALOGS = (
 )
 
 
-class Codex:
+class Codex(Mute):
     name = "codex"
     title = "Codex CLI"
     program = "codex"

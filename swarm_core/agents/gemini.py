@@ -12,13 +12,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from swarm_core.agents.base import RESUME_PROMPT, Plan, Reading, Spec, last_lines, prompt_argument
+from swarm_core.agents.base import RESUME_PROMPT, Mute, Plan, Reading, Spec, last_lines, prompt_argument
 
 _SETTINGS = "gemini.json"
 _DIALOGS = ("Apply this change?", "Allow execution", "Do you want to proceed?", "Do you trust")
 
 
-class Gemini:
+class Gemini(Mute):
     name = "gemini"
     title = "Gemini CLI"
     program = "gemini"

@@ -10,12 +10,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from swarm_core.agents.base import Plan, Reading, Spec, last_lines, prompt_argument
+from swarm_core.agents.base import Mute, Plan, Reading, Spec, last_lines, prompt_argument
 
 _CONFIG = "opencode.json"
 
 
-class OpenCode:
+class OpenCode(Mute):
     name = "opencode"
     title = "OpenCode"
     program = "opencode"

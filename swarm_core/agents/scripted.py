@@ -8,16 +8,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from swarm_core.agents.base import ACTIVITIES, Plan, Reading, Spec, last_lines
+from swarm_core.agents.base import ACTIVITIES, Dialog, Mute, Plan, Reading, Spec, Ways, last_lines
 
 
-class Scripted:
+class Scripted(Mute):
     name = "scripted"
     title = "Scripted agent"
     program = sys.executable
     experimental = False
     install_hint = "it is part of swarm"
     plain_prompt = True
+    ways = Ways(settle=0.0, gap=0.0, hooks=frozenset({"stop", "step"}), confirms=True)
 
     def plan(self, spec: Spec, *, resume: bool) -> Plan:
         argv = (
@@ -70,8 +71,30 @@ class Scripted:
         activity = {
             "session_start": "starting",
             "prompt_submit": "busy",
+            "step": "busy",
             "notification": "blocked",
             "stop": "idle",
             "session_end": "exited",
         }.get(event)
         return Reading(activity, detail) if activity else None
+
+    def hook_reply(self, event: str, text: str) -> dict[str, Any] | None:
+        return {"message": text} if event in self.ways.hooks else None
+
+    def read_dialog(self, text: str) -> Dialog | None:
+        lines = [line.rstrip() for line in text.rstrip().splitlines()]
+        if lines and lines[-1] == "Esc to cancel" and "Do you want to proceed?" in lines:
+            start = len(lines) - 1 - lines[::-1].index("Do you want to proceed?")
+            asked = lines[max(0, start - 1) : start + 1]
+            return Dialog("\n".join(asked), ("Yes", "No"), ("1", "2"), "permission")
+        if lines and lines[-1].startswith("answer ❯"):
+            asked = [line for line in lines if line.startswith("? ")]
+            return Dialog(asked[-1][2:] if asked else "", kind="question")
+        return None
+
+    def is_receipt(self, line: str) -> bool:
+        """A paste that answered a question was taken for the answer."""
+        return '"kind": "answer"' not in line
+
+    def transcripts(self, instance_dir: str, worktree_path: str, conversation_id: str) -> tuple[str, ...]:
+        return (glob.escape(str(Path(instance_dir, "received.jsonl"))),)

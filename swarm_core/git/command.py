@@ -10,11 +10,15 @@ import functools
 import os
 import re
 import shutil
+import threading
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 from swarm_core import proc
 from swarm_core.errors import ExternalFailure, InvalidInput
+
+# Held by who changes this process's environment for a moment, and by who copies it.
+environment_lock = threading.Lock()
 
 DEFAULT_TIMEOUT = 120.0
 LONG_TIMEOUT = 1800.0
@@ -120,7 +124,8 @@ def in_chunks(items: Sequence[str]) -> list[Sequence[str]]:
 
 
 def clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in _LOCAL_VARIABLES}
+    with environment_lock:
+        return {name: value for name, value in os.environ.items() if name not in _LOCAL_VARIABLES}
 
 
 def check_branch_name(name: str) -> None:

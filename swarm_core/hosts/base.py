@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypedDict
 
+SENT, BUSY, BLOCKED, GONE, UNCLEAR = OUTCOMES = ("sent", "busy", "blocked", "gone", "unclear")
+
 
 class RepoFacts(TypedDict):
     repo_path: str
@@ -66,6 +68,31 @@ class Watched(TypedDict):
     instance_id: str
     agent: str
     worktree_path: str
+
+
+class Talk(TypedDict):
+    """An instance that is spoken to, and where its program keeps its own log."""
+
+    instance_id: str
+    agent: str
+    worktree_path: str
+    conversation_id: str
+
+
+class DialogFacts(TypedDict):
+    """A question on an agent's screen. `digest` is the same as long as the question is."""
+
+    text: str
+    choices: list[str]
+    kind: str
+    digest: str
+
+
+class LogFacts(TypedDict):
+    """What is new in an agent's own log: messages it has taken, and what its model has used."""
+
+    received: list[str]
+    usage: list[dict[str, Any]]
 
 
 class InstanceFacts(TypedDict):
@@ -184,7 +211,36 @@ class Host(Protocol):
         """Start the program in a session. An older epoch is refused, the same is no change, a newer replaces."""
         ...
 
-    def send(self, instance_id: str, text: str, *, submit: bool) -> None: ...
+    def hand_over(self, talk: Talk, text: str) -> str:
+        """Paste text into an idle program and submit it; the outcome is one of OUTCOMES.
+
+        Nothing is typed unless the program is seen idle, and Enter is not pressed if a dialog has come up.
+        """
+        ...
+
+    def can_hear(self, talk: Talk) -> str:
+        """SENT when text could be handed over now, else the outcome that `hand_over` would have."""
+        ...
+
+    def press_enter(self, talk: Talk) -> bool:
+        """Submit what stands in an idle program's input; False when there is nothing of ours, or a dialog."""
+        ...
+
+    def read_log(self, talk: Talk) -> LogFacts:
+        """What the program's own log holds that this was not asked before; after a start, all of it."""
+        ...
+
+    def dialog(self, talk: Talk) -> DialogFacts | None:
+        """The question the program asks now."""
+        ...
+
+    def answer(self, talk: Talk, digest: str, choice: int | None, text: str) -> DialogFacts:
+        """Answer the question with that digest by choice (from 1) or by text; raises Conflict if it is gone."""
+        ...
+
+    def evidence(self, talk: Talk) -> list[ReadingFacts]:
+        """What each source says of the program now, best first."""
+        ...
 
     def stop(self, instance_id: str, *, grace: float) -> tuple[SessionFacts | None, str]:
         """End the session and every process in it; returns its last facts and screen. Gone is fine."""

@@ -23,13 +23,17 @@ from swarm_core.hosts import environment, look, warm
 from swarm_core.hosts.base import (
     BranchFacts,
     ChangeFacts,
+    DialogFacts,
     InstanceFacts,
     Leftovers,
+    LogFacts,
     Place,
     PreservedFacts,
+    ReadingFacts,
     RepoFacts,
     SessionFacts,
     StartOrder,
+    Talk,
     Watched,
 )
 from swarm_core.hosts.folders import check_own, file_errors, make_private, write_private
@@ -37,6 +41,7 @@ from swarm_core.tmux import processes
 from swarm_core.tmux.conf import write_config
 
 if TYPE_CHECKING:
+    from swarm_core.hosts.speech import Speech
     from swarm_core.tmux.sessions import Tmux
 
 
@@ -62,6 +67,12 @@ class LocalHost:
         from swarm_core.tmux.sessions import Tmux  # noqa: PLC0415
 
         return Tmux(self._settings.tmux_socket, self._settings.tmux_config)
+
+    @functools.cached_property
+    def _speech(self) -> Speech:
+        from swarm_core.hosts.speech import Speech  # noqa: PLC0415 - imports libtmux, see _tmux
+
+        return Speech(self._settings, self._tmux, self._look)
 
     def info(self) -> dict[str, Any]:
         return {
@@ -214,8 +225,26 @@ class LocalHost:
             self._tmux.kill_session(order["instance_id"])
             return launch.start(self._settings, self._tmux, order, self._environ)
 
-    def send(self, instance_id: str, text: str, *, submit: bool) -> None:
-        self._tmux.paste(instance_id, text, submit=submit)
+    def hand_over(self, talk: Talk, text: str) -> str:
+        return self._speech.hand_over(talk, text)
+
+    def can_hear(self, talk: Talk) -> str:
+        return self._speech.can_hear(talk)
+
+    def press_enter(self, talk: Talk) -> bool:
+        return self._speech.press_enter(talk)
+
+    def read_log(self, talk: Talk) -> LogFacts:
+        return self._speech.read_log(talk)
+
+    def dialog(self, talk: Talk) -> DialogFacts | None:
+        return self._speech.dialog(talk)
+
+    def answer(self, talk: Talk, digest: str, choice: int | None, text: str) -> DialogFacts:
+        return self._speech.answer(talk, digest, choice, text)
+
+    def evidence(self, talk: Talk) -> list[ReadingFacts]:
+        return self._look.evidence(talk)
 
     @file_errors()
     def stop(self, instance_id: str, *, grace: float) -> tuple[SessionFacts | None, str]:

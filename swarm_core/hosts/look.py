@@ -13,7 +13,7 @@ import time
 from swarm_core.agents import table
 from swarm_core.agents.base import Agent, Reading
 from swarm_core.config import Settings
-from swarm_core.hosts.base import InstanceFacts, ReadingFacts, SessionFacts, Watched
+from swarm_core.hosts.base import InstanceFacts, ReadingFacts, SessionFacts, Talk, Watched
 from swarm_core.models import Activity, Source, iso, parse_iso
 from swarm_core.tmux import command
 from swarm_core.tmux.panes import Pane, list_panes, nudge
@@ -85,6 +85,22 @@ class Look:
                 by_screen.append((one, pane))
         self._read_screens(by_screen, facts, began)
         return facts
+
+    def evidence(self, talk: Talk) -> list[ReadingFacts]:
+        """Every source asked anew, best first; what is on the screen is read although a better source speaks."""
+        pane = self._pane(talk["instance_id"])
+        if pane is None:
+            return [_facts(Reading(Activity.EXITED, "it has no session"), Source.PROCESS)]
+        if pane.dead:
+            return [_facts(Reading(Activity.EXITED, "its program has ended"), Source.PROCESS)]
+        file = self._read_files(_watch(talk), pane)
+        screen = table.get(talk["agent"]).read_screen(self._capture([pane.pane_id]).get(pane.pane_id, ""))
+        process = _facts(Reading(Activity.UNKNOWN, f"process {pane.pid} runs"), Source.PROCESS)
+        seen = [_facts(screen, Source.PANE)] if screen is not None else []
+        return [*([file] if file is not None else []), process, *seen]
+
+    def _pane(self, instance_id: str) -> Pane | None:
+        return next((p for p in self.panes() if p.instance == instance_id), None)
 
     def close(self) -> None:
         self._deaths.close()
@@ -161,6 +177,10 @@ class Look:
         self._screens = {
             p.pane_id: known[p.pane_id] for _, p in asked if p.activity_at < began and p.pane_id in known
         }
+
+
+def _watch(talk: Talk) -> Watched:
+    return {"instance_id": talk["instance_id"], "agent": talk["agent"], "worktree_path": talk["worktree_path"]}
 
 
 def _written(pane: Pane) -> tuple[int, int]:

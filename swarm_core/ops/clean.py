@@ -44,7 +44,7 @@ def _done(job: Job) -> None:
         instances.change_status(
             db, job.instance.id, Status.TERMINATED, actor=job.action.actor, reason=job.instance.reason
         )
-    instances.set_fields(db, job.instance.id, cleaned_at=db.now(), pid=None)
+    instances.set_fields(db, job.instance.id, cleaned_at=db.now(), pid=None, needs_person="")
     told: dict[str, Any] = {"branch": job.instance.branch, "branch_deleted": details.get("branch_deleted", False)}
     told["preserved"] = (details.get("preserved") or {}).get("ref")
     events.add(db, "instance:cleaned", instance_id=job.instance.id, actor=job.action.actor, metadata=told)

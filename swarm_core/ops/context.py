@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from swarm_core import locks
 from swarm_core.config import Settings
-from swarm_core.hosts.base import Host, Place
+from swarm_core.hosts.base import Host, Place, Talk
 from swarm_core.hosts.pool import HostPool
 from swarm_core.models import Instance
 from swarm_core.store.database import Database
@@ -43,6 +43,15 @@ class Context:
         wait = self.settings.number("lock_timeout") if timeout is None else timeout
         with locks.hold(self.settings.locks / f"{instance_id}.lock", timeout=wait) as fd:
             yield fd
+
+
+def talk(instance: Instance) -> Talk:
+    return {
+        "instance_id": instance.id,
+        "agent": instance.agent,
+        "worktree_path": instance.worktree_path,
+        "conversation_id": instance.conversation_id,
+    }
 
 
 def place(instance: Instance) -> Place:

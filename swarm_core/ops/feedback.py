@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import secrets
 from collections.abc import Callable
 
@@ -13,16 +14,33 @@ from swarm_core.models import (
     Feedback,
     FeedbackType,
     Instance,
+    MessageKind,
     Priority,
     Relationship,
     Status,
     Verdict,
 )
-from swarm_core.ops import texts, verdict
+from swarm_core.ops import post, texts, verdict
 from swarm_core.ops.context import Context, nothing
 from swarm_core.store import events, feedback, instances, messages
 
 BODY_MAX = 200 * 1024
+_SUMMARY = 600
+_ORDER = [str(Priority.HIGH), str(Priority.MEDIUM), str(Priority.LOW)]
+_WEIGHTS = {
+    **dict.fromkeys(("blocker", "critical", "high", "must"), _ORDER[0]),
+    **dict.fromkeys(("medium", "should"), _ORDER[1]),
+    **dict.fromkeys(("low", "minor", "nit", "optional"), _ORDER[2]),
+}
+_WEIGHT = re.compile(rf"^\W*({'|'.join(_WEIGHTS)})\b\W*[:\])]", re.IGNORECASE)
+_POINT = re.compile(r"\s{0,3}(?:[-*+]|\d{1,3}[.)])\s+(\S.*)")
+_LOCATION = re.compile(r"(?<![\w/.])[\w./-]*\w\.\w{1,8}:\d{1,7}(?:-\d{1,7})?")
+_NEXT = {
+    "needs_work": "1. Make the required changes and test them.\n2. Commit everything.\n"
+    "3. Call `spawn_review_instance` for the next round.",
+    "suggestions": "Take up what improves the work; the review is still under way.",
+    "clarification": "Answer in your work or its commit messages; the review is still under way.",
+}
 _STILL_HEARS = frozenset({Status.FAILED, Status.TERMINATED})
 
 
@@ -80,7 +98,15 @@ def send(
 def _record(context: Context, said: Feedback, path: str, link: Relationship | None, *, decides: bool) -> Feedback:
     db = context.db
     _check_target(instances.get(db, said.to_instance), by_review=link is not None)
-    message = messages.accept(db, said.to_instance, sender=said.sender, body=_message(said, path))
+    message = messages.accept(
+        db,
+        said.to_instance,
+        sender=said.sender,
+        body=_message(said, path),
+        kind=MessageKind.FEEDBACK,
+        document=path,
+        expires_after=post.expiry(context),
+    )
     kept = feedback.insert(db, dataclasses.replace(said, file_path=path, message_id=message.id))
     told = {
         "feedback_id": kept.id,
@@ -127,8 +153,30 @@ def _one_of(kind: type[FeedbackType] | type[Priority], value: str) -> str:
 
 
 def _document(said: Feedback) -> str:
-    about = _about(said)
-    return f"# {said.feedback_type} ({said.priority}) from {said.sender}\n\n{about}\n\n{said.body.strip()}\n"
+    """What is to be done comes first, sorted by weight; the whole text is below it, word for word."""
+    body = said.body.strip()
+    changes = "\n".join(f"- [{weight}] {text}" for weight, text in _changes(body, said.priority))
+    places = "\n".join(f"- `{place}`" for place in dict.fromkeys(_LOCATION.findall(body)))
+    parts = [
+        f"# {said.feedback_type} ({said.priority}) from {said.sender}",
+        _about(said),
+        f"## Summary\n\n{texts.cut(body.partition(chr(10) * 2)[0], _SUMMARY)}",
+        f"## Required changes\n\n{changes}" if changes else "",
+        f"## Locations\n\n{places}" if places else "",
+        f"## Next steps\n\n{_NEXT[said.feedback_type]}",
+        f"## Full text\n\n{body}",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _changes(body: str, weight: str) -> list[tuple[str, str]]:
+    """The points of a list in the text, heaviest first; one that names no weight has that of the whole."""
+    found: list[tuple[str, str]] = []
+    for line in body.splitlines():
+        if point := _POINT.match(line):
+            named = _WEIGHT.search(point[1])
+            found.append((_WEIGHTS[named[1].lower()] if named else weight, point[1].strip()))
+    return sorted(found, key=lambda one: _ORDER.index(one[0]))
 
 
 def _message(said: Feedback, path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -36,10 +37,10 @@ def open_pull(
     review_id: str | None = None,
     recorded: Callable[[Pull], None] = nothing,
 ) -> Pull:
-    """Open the pull request of the instance's branch, or return the one that is open.
+    """Open the pull request of the instance's branch, or return the one that is open, at the branch's commit.
 
     A reviewer approves by it, so it opens only what it has reviewed: exactly its commit. Uncommitted files do not
-    hinder it; the event names them.
+    hinder it; the event names them. When nothing could be recorded, no file tells of it.
     """
     texts.check(title, "a title", max_bytes=TITLE_MAX, one_line=True)
     texts.check(description, "a description", max_bytes=BODY_MAX, empty=True)
@@ -49,18 +50,23 @@ def open_pull(
     facts = None
     if pulls.open_of(context.db, work.repo_path, work.branch) is None:
         facts = _facts(context, work, wish.base)
+    head = facts["head_commit"] if facts else verdict.head_of(context, work)
     if link is not None:
-        _check_reviewed(link, facts["head_commit"] if facts else verdict.head_of(context, work))
-    with context.db.write():
-        if actor == work.id:
-            instances.heard_from(context.db, work.id)
-        pull = pulls.open_of(context.db, work.repo_path, work.branch)
-        opens = pull is None
-        pull = pull or _open(context, work, wish, facts)
-        if link is not None:
-            _approve(context, link, pull, actor, opens=opens)
-        _record(context, work, pull, actor)
-        recorded(pull)
+        _check_reviewed(link, head)
+    with contextlib.ExitStack() as undo:
+        with context.db.write():
+            if actor == work.id:
+                instances.heard_from(context.db, work.id)
+            pull = pulls.open_of(context.db, work.repo_path, work.branch)
+            opens = pull is None
+            pull = (
+                _move(context, work, pull, head, actor, undo) if pull else _open(context, work, wish, facts, undo)
+            )
+            if link is not None:
+                _approve(context, link, pull, actor, opens=opens)
+            _record(context, work, pull, actor)
+            recorded(pull)
+        undo.pop_all()
     return pull
 
 
@@ -123,13 +129,16 @@ def _check_reviewed(link: Relationship, head: str | None) -> None:
         )
 
 
-def _open(context: Context, work: Instance, wish: _Wish, facts: BranchFacts | None) -> Pull:
+def _open(
+    context: Context, work: Instance, wish: _Wish, facts: BranchFacts | None, undo: contextlib.ExitStack
+) -> Pull:
     db, forge = context.db, _forge(context, work)
     if facts is None or facts["head_commit"] is None:
         raise Conflict(f"the pull request of {work.branch} was closed a moment ago", hint="try again")
     head = facts["head_commit"]
-    draft = Draft(wish.title, wish.body, work.branch, wish.base, head)
-    opened = forge.open_pull(draft, next_number=pulls.next_number(db, forge.name, work.repo_path))
+    number = pulls.next_number(db, forge.name, work.repo_path)
+    undo.callback(_take_back, context, work, number)
+    opened = forge.open_pull(Draft(wish.title, wish.body, work.branch, wish.base, head), next_number=number)
     now = db.now()
     pull = pulls.insert(
         db,
@@ -157,10 +166,43 @@ def _open(context: Context, work: Instance, wish: _Wish, facts: BranchFacts | No
     return pull
 
 
+def _move(
+    context: Context, work: Instance, pull: Pull, head: str | None, actor: str, undo: contextlib.ExitStack
+) -> Pull:
+    """The open one at the commit its branch is at now; without a branch it stays where it was."""
+    if head is None or head == pull.head_commit:
+        return pull
+    undo.callback(_take_back, context, work, pull.number)
+    moved = pulls.set_head(context.db, pull, head)
+    _write(context, work, moved)
+    told = {"number": pull.number, "url": pull.url, "from": pull.head_commit, "commit": head}
+    events.add(context.db, "pull:updated", instance_id=work.id, actor=actor, metadata=told)
+    return moved
+
+
+def _take_back(context: Context, work: Instance, number: int) -> None:
+    """Make the file what the record says, after a failure; another may have used the number since."""
+    with context.db.write():
+        pull = pulls.open_of(context.db, work.repo_path, work.branch)
+        if pull is not None and pull.number == number:
+            _write(context, work, pull)
+        else:
+            _forge(context, work).withdraw(number)
+
+
+def _write(context: Context, work: Instance, pull: Pull) -> None:
+    draft = Draft(pull.title, pull.body, pull.head_branch, pull.base_branch, pull.head_commit)
+    _forge(context, work).open_pull(draft, next_number=pull.number)
+
+
 def _forge(context: Context, work: Instance) -> PullForge:
     """Where the pull request is kept: here, also for a repository whose remote is on GitHub."""
     host = context.host(work)
-    return LocalForge(work.repo_path, keep=lambda name, text: host.write_file(work.id, name, text))
+    return LocalForge(
+        work.repo_path,
+        keep=lambda name, text: host.write_file(work.id, name, text),
+        drop=lambda name: host.remove_file(work.id, name),
+    )
 
 
 def _approve(context: Context, link: Relationship, pull: Pull, actor: str, *, opens: bool) -> None:
@@ -183,5 +225,5 @@ def _record(context: Context, work: Instance, pull: Pull, actor: str) -> None:
     if Status.PR_CREATED in TRANSITIONS[Status(work.status)]:
         reason = f"pull request #{pull.number}"
         instances.change_status(db, work.id, Status.PR_CREATED, actor=actor, reason=reason)
-    problem = "" if work.problem.startswith(review.LIMIT) else work.problem
-    instances.set_fields(db, work.id, pr_number=pull.number, pr_url=pull.url, problem=problem)
+    instances.set_fields(db, work.id, pr_number=pull.number, pr_url=pull.url)
+    review.unmark(db, work.id)

@@ -11,7 +11,7 @@ from typing import Any
 from swarm_core.errors import HostLost, SwarmError
 from swarm_core.hosts.base import Host, InstanceFacts, ReadingFacts, SessionFacts, Watched
 from swarm_core.models import WORKTREE_GONE, Activity, Instance, Kind, Source, Status, Wanted, parse_iso
-from swarm_core.ops import operations, session
+from swarm_core.ops import dialogs, operations, session
 from swarm_core.ops.context import Context
 from swarm_core.store import actions, events, hosts, instances, tokens
 
@@ -19,6 +19,7 @@ _ENDS_WITH_ITS_AGENT = frozenset({Status.STARTING, Status.RUNNING, Status.CHANGE
 _END_KNOWN_WITHIN = 0.5
 _STUCK = "what was found"
 _HOOK_HOLDS = 5.0
+SESSION_LOST = "session lost"
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ def _look_at_host(context: Context, host: Host, mine: list[Instance]) -> list[Fi
     for instance in mine:
         if _decide(instance, facts[instance.id]) is None:
             _observe(context, instance, facts[instance.id])
+            dialogs.refresh(context, instances.get(context.db, instance.id))
             if instance.problem.startswith(_STUCK):
                 with context.db.write():
                     instances.set_fields(context.db, instance.id, problem="")
@@ -174,7 +176,7 @@ def _mend_unwanted(context: Context, instance: Instance, facts: InstanceFacts) -
 def _mend_lost(context: Context, instance: Instance, facts: InstanceFacts) -> Finding:
     why = "its tmux session is gone"
     context.host(instance).stop(instance.id, grace=context.settings.number("stop_grace"))
-    _record_end(context, instance, Status.FAILED, why, detail="session lost")
+    _record_end(context, instance, Status.FAILED, why, detail=SESSION_LOST)
     return Finding(instance.id, why, True, f"`swarm restart {instance.id}` resumes the conversation")
 
 

@@ -65,6 +65,18 @@ def reserve(
     return review
 
 
+def rounds_used(db: Database, work_id: str) -> int:
+    """Reviews since the work got its present scope."""
+    since = events.last_at(db, work_id, "work:rescoped") or ""
+    return sum(link.created_at > since for link in relationships.reviews_of(db, work_id))
+
+
+def unmark(db: Database, work_id: str) -> None:
+    """No person is needed for more review rounds any longer; inside the caller's transaction."""
+    if instances.get(db, work_id).needs_person.startswith(LIMIT):
+        instances.set_fields(db, work_id, needs_person="")
+
+
 def prompt(context: Context, work: Instance, focus: str) -> str:
     """What a reviewer of the work would be told if it started now, here."""
     if work.kind == Kind.REVIEW:
@@ -97,7 +109,7 @@ def _check(context: Context, work_id: str, actor: str) -> Instance:
             hint="wait for its verdict",
             details={"review": under_way.child_id, "round": under_way.round},
         )
-    rounds, limit = len(relationships.reviews_of(db, work_id)), context.settings.integer("review_rounds")
+    rounds, limit = rounds_used(db, work_id), context.settings.integer("review_rounds")
     if rounds >= limit:
         raise Conflict(
             f"{work_id} has had {rounds} of {limit} review rounds",
@@ -116,9 +128,9 @@ def _limit_marked(db: Database, work_id: str, actor: str) -> Iterator[None]:
     except Conflict as error:
         if error.code == "REVIEW_LIMIT_EXCEEDED":
             with db.write():
-                if not instances.get(db, work_id).problem.startswith(LIMIT):
-                    problem = f"{LIMIT} ({error.details['max_iterations']})"
-                    instances.set_fields(db, work_id, problem=problem)
+                if not instances.get(db, work_id).needs_person.startswith(LIMIT):
+                    why = f"{LIMIT} ({error.details['max_iterations']})"
+                    instances.set_fields(db, work_id, needs_person=why)
                     events.add(db, "review:limit", instance_id=work_id, actor=actor, metadata=error.details)
         raise
 
@@ -207,7 +219,6 @@ def _wait_for(db: Database, work: Instance, review: Instance, about: prompts.Rou
     instances.change_status(
         db, work.id, Status.WAITING_REVIEW, actor=actor, reason=f"waits for the verdict of {review.id}"
     )
-    if work.problem.startswith(LIMIT):
-        instances.set_fields(db, work.id, problem="")
+    unmark(db, work.id)
     told = {"review": review.id, "round": about.number, "commit": review.base_commit, "limit": about.limit}
     events.add(db, "review:requested", instance_id=work.id, actor=actor, metadata=told)

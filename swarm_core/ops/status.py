@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from swarm_core.errors import Denied, InvalidInput
+from swarm_core.errors import InvalidInput
 from swarm_core.models import Instance, Kind, Relationship, Status, Verdict, Wanted
-from swarm_core.ops import stop, texts, verdict
+from swarm_core.ops import rules, stop, texts, verdict
 from swarm_core.ops.context import Context, nothing
 from swarm_core.store import actions, instances, relationships
 
@@ -62,15 +62,17 @@ def _allowed(instance: Instance, status: str, *, by_person: bool) -> Status:
     to, mine = Status(status), BY_PERSON if by_person else SETTABLE[Kind(instance.kind)]
     if to not in mine:
         own_work = to == Status.APPROVED
-        raise Denied(
+        raise rules.denied(
+            rules.NOBODY_APPROVES_OWN_WORK if own_work else rules.NOT_SET_BY_HAND,
             f"{instance.id} cannot set its status to {to}"
             if not by_person
             else f"{to} is not set by hand: it follows from reviews and pull requests",
-            code="FORBIDDEN",
             hint="ask for a review; only a reviewer or a person approves"
             if own_work
             else f"it may be set to {', '.join(sorted(mine))}",
-            details={"kind": instance.kind, "status": str(to), "may_set": sorted(mine)},
+            kind=instance.kind,
+            status=str(to),
+            may_set=sorted(mine),
         )
     return to
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from swarm_core.errors import SwarmError
-from swarm_core.models import Activity, Instance, Wanted
+from swarm_core.models import Activity, Instance, Kind, Status, Wanted, parse_iso
+from swarm_core.ops import decide, stop
 from swarm_core.ops.context import Context, place
 from swarm_core.ops.reconcile import Finding, finish_open, look
 from swarm_core.store import actions, events, instances, search
@@ -21,6 +22,8 @@ _ASK_EVERY = 0.25
 _PATIENCE = 3.0
 _INDEXED_AT_ONCE = 1000  # every TICK, at 50 us each
 _END_WITHIN = 5.0
+_REVIEWER_STAYS = 60.0
+_VERDICTS = frozenset({Status.APPROVED, Status.CHANGES_REQUESTED})
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,7 @@ class Supervisor:
         self._stop = threading.Event()
         self._changes_due = 0.0
         self._pool_due = 0.0
+        self._begun = 0
         self.looked_at: float | None = None
         self.counted: int | None = None
         self.problem: str | None = None
@@ -67,6 +71,8 @@ class Supervisor:
         self._try("finishing what was interrupted", self._finish_open)
         self._try("counting changed lines", self._refresh_changes)
         self._try("filling pools", self._fill_pool)
+        self._try("ending overdue reviews", lambda: decide.end_overdue_reviews(self._context))
+        self._try("stopping reviewers that are done", self._stop_reviewers)
         self._try("indexing for search", self._index)
 
     def _run_chores(self) -> None:
@@ -87,6 +93,7 @@ class Supervisor:
         return None
 
     def _look_once(self) -> None:
+        self._begun = actions.newest_id(self._context.db)
         self._tell(look(self._context))
         self.counted = instances.count(self._context.db)
 
@@ -98,17 +105,13 @@ class Supervisor:
             log.info("%s: %s", finding.instance_id, finding.what)
 
     def _wait(self) -> None:
-        """Sleep until the next look is due, an agent dies, or somebody has begun an operation, such as a spawn."""
-        db = self._context.db
+        """Sleep until the next look is due, an agent dies, or an operation was begun since the last look."""
         deadline = time.monotonic() + TICK
-        version, begun = db.data_version(), actions.newest_id(db)
         while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
             if any(host.wait(min(left, _ASK_EVERY)) for host in self._context.hosts):
                 return
-            if (now := db.data_version()) != version:
-                version = now
-                if actions.newest_id(db) != begun:
-                    return
+            if actions.newest_id(self._context.db) != self._begun:
+                return
 
     def _refresh_changes(self) -> None:
         """Count the changed lines of the instance whose count is oldest, if anything can have changed."""
@@ -119,6 +122,18 @@ class Supervisor:
         if stale:
             refresh_changes(self._context, min(stale, key=lambda i: i.changes_at or ""))
         self._changes_due = began + max(TICK, (time.monotonic() - began) * _PAUSE_PER_COST)
+
+    def _stop_reviewers(self) -> None:
+        """A reviewer that has given its verdict and said nothing since is ended; it can be started again."""
+        now = parse_iso(self._context.db.now())
+        for review in instances.listed(self._context.db):
+            idle = review.kind == Kind.REVIEW and review.activity == Activity.IDLE
+            if not idle or review.wanted != Wanted.RUNNING or review.status not in _VERDICTS:
+                continue
+            if (now - parse_iso(review.activity_at)).total_seconds() > _REVIEWER_STAYS:
+                with self._context.db.write():
+                    if actions.open_for(self._context.db, review.id) is None:
+                        stop.request(self._context, review, actor="supervisor")
 
     def _index(self) -> None:
         """So that a search finds little left to do; under load the rest waits, as it may cost CPU."""

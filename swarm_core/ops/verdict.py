@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from swarm_core.errors import Conflict, Denied
-from swarm_core.models import Instance, Relationship, Status, Verdict
+from swarm_core.errors import Conflict
+from swarm_core.models import Instance, MessageKind, Relationship, Status, Verdict
+from swarm_core.ops import rules
 from swarm_core.ops.context import Context, place
 from swarm_core.store import events, instances, messages, relationships
 from swarm_core.store.database import Database
@@ -13,10 +14,12 @@ def link_of(db: Database, review_id: str, work_id: str) -> Relationship:
     """What a review reviews; raises Denied when that is not the work."""
     link = relationships.review_link(db, review_id)
     if link.parent_id != work_id:
-        raise Denied(
+        raise rules.denied(
+            rules.ONLY_THE_REVIEWER,
             f"{review_id} reviews {link.parent_id}, not {work_id}",
-            code="FORBIDDEN",
             hint="a reviewer acts on the work it reviews",
+            reviews=link.parent_id,
+            target=work_id,
         )
     return link
 
@@ -55,6 +58,11 @@ def give(
     """
     require_open(db, link)
     stale = link.head_commit != head_commit
+    if verdict == Verdict.NEEDS_WORK and relationships.disputed(db, link.parent_id, link.head_commit):
+        why = f"author and reviewers disagree about commit {short(link.head_commit)}"
+        instances.set_fields(db, link.parent_id, needs_person=why)
+        about = {"commit": link.head_commit, "review": link.child_id}
+        events.add(db, "review:disagreement", instance_id=link.parent_id, actor=actor, metadata=about)
     relationships.set_verdict(db, link.id, verdict)
     instances.heard_from(db, link.child_id)
     to = Status.APPROVED if verdict == Verdict.APPROVED else Status.CHANGES_REQUESTED
@@ -79,7 +87,7 @@ def tell_approved(db: Database, link: Relationship, *, actor: str, stale: bool, 
     text = f"{link.child_id} approved commit {link.head_commit}."
     if stale:
         text += " Your branch has moved on since: what came after it is not approved. Ask for another review."
-    messages.accept(db, link.parent_id, sender=actor, body=f"{text} {more}".strip())
+    messages.accept(db, link.parent_id, sender=actor, body=f"{text} {more}".strip(), kind=MessageKind.REVIEW)
 
 
 def short(commit: str | None) -> str:

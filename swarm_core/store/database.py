@@ -13,14 +13,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from swarm_core import locks
-from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, SwarmError
+from swarm_core import cancel, locks
+from swarm_core.errors import Cancelled, Conflict, ExternalFailure, InvalidInput, SwarmError
 from swarm_core.models import iso
 from swarm_core.store.schema import VERSION
 
 Clock = Callable[[], datetime]
 _T = TypeVar("_T")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
+_READERS_KEPT = 4
+_STEPS = 20_000  # of SQLite's machine, a few milliseconds, between two questions whether to go on
 
 
 def utc_now() -> datetime:
@@ -38,6 +40,8 @@ class Database:
         self._lock = threading.RLock()
         self._clock = clock
         self._busy_timeout = busy_timeout
+        self._readers: list[Database] = []
+        self._closed = False
         self.path = path
 
     def now(self) -> str:
@@ -81,6 +85,24 @@ class Database:
             result = self._again(error, lambda: self._connection.execute(sql, values).fetchone())
         return result
 
+    @contextlib.contextmanager
+    def reader(self) -> Iterator[Database]:
+        """A read-only connection for queries that may take long.
+
+        It sees what is committed and is nobody else's meanwhile, so that its queries keep nobody waiting.
+        Cancelling the work they are part of ends them.
+        """
+        try:
+            reader = self._readers.pop()
+        except IndexError:
+            reader = _open_reader(self.path, self._clock, self._busy_timeout)
+        try:
+            yield reader
+        finally:
+            # Whoever closes meanwhile has said so before it looks for readers, so one of the two closes this one.
+            self._readers.append(reader)
+            self._close_readers(keep=0 if self._closed else _READERS_KEPT)
+
     def data_version(self) -> int:
         """A number that changes when another connection has committed."""
         row = self.row("PRAGMA data_version")
@@ -96,8 +118,15 @@ class Database:
         return [str(r[0]) for r in self.rows("PRAGMA quick_check(20)") if r[0] != "ok"]
 
     def close(self) -> None:
+        self._closed = True
+        self._close_readers()
         with self._lock:
             self._connection.close()
+
+    def _close_readers(self, keep: int = 0) -> None:
+        while len(self._readers) > keep:
+            with contextlib.suppress(IndexError):  # another thread took it
+                self._readers.pop().close()
 
     def _begin(self) -> bool:
         """Take the connection until `write` lets go of it; False when this thread has begun already."""
@@ -155,6 +184,17 @@ def open_database(
         except BaseException:
             connection.close()
             raise
+    return Database(connection, path, clock, busy_timeout)
+
+
+def _open_reader(path: Path, clock: Clock, busy_timeout: float) -> Database:
+    """Closing it is SQLite's business, which keeps the locks that other connections have on the file."""
+    with translated(path):
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        connection = sqlite3.connect(address, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
+    connection.row_factory = sqlite3.Row
+    # `interrupt` from another thread would miss a query about to begin, and could hit the next one's.
+    connection.set_progress_handler(cancel.is_pending, _STEPS)
     return Database(connection, path, clock, busy_timeout)
 
 
@@ -240,6 +280,9 @@ def _is_busy(error: sqlite3.Error) -> bool:
 
 def _translate(error: sqlite3.Error, path: Path) -> SwarmError:
     name = _name(error)
+    if name == "SQLITE_INTERRUPT":
+        cancel.check()
+        return Cancelled("the query was cancelled")
     if _is_busy(error):
         return ExternalFailure(
             f"{path} is locked by another process", code="DATABASE_LOCKED", hint="try again in a moment"

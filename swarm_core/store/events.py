@@ -58,6 +58,15 @@ def newest(db: Database, *, instance_id: str | None = None, limit: int = 50) -> 
     return [_event(r) for r in reversed(rows)]
 
 
+def last_at(db: Database, instance_id: str, name: str) -> str | None:
+    """When an event of that name last told of the instance."""
+    row = db.row(
+        "SELECT at FROM mcp_events WHERE instance_id = ? AND name = ? ORDER BY id DESC LIMIT 1",
+        (instance_id, name),
+    )
+    return str(row[0]) if row else None
+
+
 def newest_id(db: Database) -> int:
     row = db.row("SELECT coalesce(max(id), 0) FROM mcp_events")
     assert row is not None

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sqlite3
 from typing import Any
 
 from swarm_core.errors import Conflict, NotFound
-from swarm_core.models import ENDED, TRANSITIONS, Activity, Instance, Kind, Status, Verdict, Wanted
+from swarm_core.models import ENDED, TRANSITIONS, Activity, Instance, Kind, MessageKind, Status, Verdict, Wanted
 from swarm_core.store import events, messages, relationships
 from swarm_core.store.database import Database
 
 _FIELDS = tuple(f.name for f in dataclasses.fields(Instance))
 _SELECT = f"SELECT {', '.join(_FIELDS)} FROM instances"
+_LONG = ("prompt", "last_screen")
+_SELECT_SHORT = f"SELECT {', '.join(repr('') if f in _LONG else f for f in _FIELDS)} FROM instances"
 _MUTABLE = frozenset(_FIELDS) - {
     "id",
     "kind",
@@ -89,24 +92,35 @@ def query(
     issue_number: int | None = None,
     limit: int = 20,
 ) -> tuple[list[Instance], int]:
-    """The newest instances that match and how many match in all; a cleaned one only when it is named."""
+    """The newest instances that match and how many match in all; a cleaned one only when it is named.
+
+    They come without prompt and screen, which may be long.
+    """
     asked = {"id": instance_id, "kind": kind, "status": status, "issue_number": issue_number}
     given = {name: value for name, value in asked.items() if value is not None}
-    where = [f"{name} = ?" for name in given]
-    if instance_id is None:
-        where.append("cleaned_at IS NULL")
-    if issue_number is not None and kind is None:
-        # The index begins with the kind.
-        where.append(f"kind IN ({', '.join(repr(str(k)) for k in Kind)})")
+    newest, how_many = _questions(tuple(given))
     values = list(given.values())
-    matching = f"WHERE {' AND '.join(where)}"
-    found = db.rows(f"{_SELECT} {matching} ORDER BY created_at DESC, id DESC LIMIT ?", [*values, limit + 1])
+    found = db.rows(newest, [*values, limit + 1])
     shown = [_instance(r) for r in found[:limit]]
     if len(found) <= limit:
         return shown, len(found)
-    row = db.row(f"SELECT count(*) FROM instances {matching}", values)
+    row = db.row(how_many, values)
     assert row is not None
     return shown, int(row[0])
+
+
+@functools.lru_cache
+def _questions(given: tuple[str, ...]) -> tuple[str, str]:
+    """The statements that ask for the newest and for their number, by which columns are given."""
+    where = [f"{name} = ?" for name in given]
+    if "id" not in given:
+        where.append("cleaned_at IS NULL")
+    if "issue_number" in given and "kind" not in given:
+        # The index begins with the kind.
+        where.append(f"kind IN ({', '.join(repr(str(k)) for k in Kind)})")
+    matching = f"WHERE {' AND '.join(where)}"
+    newest = f"{_SELECT_SHORT} {matching} ORDER BY created_at DESC, id DESC LIMIT ?"
+    return newest, f"SELECT count(*) FROM instances {matching}"
 
 
 def count(db: Database) -> int:
@@ -198,6 +212,7 @@ def _end_review(db: Database, review: Instance, *, actor: str, why: str) -> None
         db,
         link.parent_id,
         sender="supervisor",
+        kind=MessageKind.REVIEW,
         body=f"The review {review.id} of commit {link.head_commit} ended without a verdict"
         f" ({why or 'no reason is known'}). Nothing was approved. Ask for another review when you are ready.",
     )

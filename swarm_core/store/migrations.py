@@ -41,6 +41,12 @@ def _coordination(db: Database) -> None:
         db.execute(statement)
 
 
+@migrations(name="0003_messages")
+def _messages(db: Database) -> None:
+    for statement in _MESSAGES:
+        db.execute(statement)
+
+
 _CORE = (
     """CREATE TABLE hosts (
         name TEXT PRIMARY KEY,
@@ -271,4 +277,69 @@ _COORDINATION = (
         title, body, kind UNINDEXED, ref UNINDEXED, instance_id UNINDEXED, at UNINDEXED,
         tokenize = "unicode61 remove_diacritics 2 tokenchars '_'", prefix = '2 3'
     )""",
+)
+
+_MESSAGES = (
+    """CREATE TABLE messages_kept (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        instance_id TEXT NOT NULL REFERENCES instances(id),
+        sender TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN
+            ('accepted', 'injected', 'seen', 'acknowledged', 'held', 'expired', 'failed')),
+        body TEXT NOT NULL,
+        created_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        error TEXT NOT NULL DEFAULT '',
+        kind TEXT NOT NULL DEFAULT 'message' CHECK (kind IN ('message', 'feedback', 'review', 'notice')),
+        document TEXT,
+        next_at TEXT,
+        injected_at TEXT,
+        seen_at TEXT,
+        acknowledged_at TEXT,
+        expires_at TEXT,
+        how TEXT NOT NULL DEFAULT ''
+    )""",
+    """INSERT INTO messages_kept
+            (seq, id, instance_id, sender, state, body, created_at, updated_at, attempts, error)
+        SELECT seq, id, instance_id, sender, state, body, created_at, updated_at, attempts, coalesce(error, '')
+        FROM messages""",
+    "DROP TABLE messages",
+    "ALTER TABLE messages_kept RENAME TO messages",
+    "CREATE INDEX messages_instance ON messages(instance_id, seq)",
+    """CREATE INDEX messages_undelivered ON messages(instance_id, seq)
+        WHERE state IN ('accepted', 'held', 'injected')""",
+    """CREATE TABLE usage (
+        instance_id TEXT NOT NULL REFERENCES instances(id),
+        message_id TEXT NOT NULL,
+        model TEXT NOT NULL DEFAULT '',
+        input_tokens INTEGER NOT NULL DEFAULT 0,
+        output_tokens INTEGER NOT NULL DEFAULT 0,
+        cache_read_tokens INTEGER NOT NULL DEFAULT 0,
+        cache_write_tokens INTEGER NOT NULL DEFAULT 0,
+        cost_usd REAL NOT NULL DEFAULT 0,
+        at TEXT NOT NULL,
+        PRIMARY KEY (instance_id, message_id)
+    )""",
+    "CREATE INDEX relationships_open ON relationships(created_at) WHERE verdict IS NULL",
+    """CREATE TABLE notices (
+        id INTEGER PRIMARY KEY,
+        instance_id TEXT NOT NULL REFERENCES instances(id),
+        reason TEXT NOT NULL,
+        text TEXT NOT NULL,
+        raised_at TEXT NOT NULL,
+        sent_at TEXT,
+        over_at TEXT
+    )""",
+    "CREATE UNIQUE INDEX notices_open ON notices(instance_id, reason) WHERE over_at IS NULL",
+    "ALTER TABLE instances ADD COLUMN needs_person TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE instances ADD COLUMN blocked_on TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE instances ADD COLUMN budget_usd REAL",
+    "ALTER TABLE instances ADD COLUMN budget_state TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE instances ADD COLUMN cost_usd REAL NOT NULL DEFAULT 0",
+    "ALTER TABLE instances ADD COLUMN tokens_used INTEGER NOT NULL DEFAULT 0",
+    # The mark of used review rounds has shared its column with what reconciling finds.
+    """UPDATE instances SET needs_person = problem, problem = ''
+        WHERE problem GLOB 'all review rounds are used*'""",
 )

@@ -30,6 +30,13 @@ def insert(db: Database, pull: Pull) -> Pull:
     return dataclasses.replace(pull, id=cursor.lastrowid)
 
 
+def set_head(db: Database, pull: Pull, head_commit: str) -> Pull:
+    """Its branch has moved on to another commit."""
+    now = db.now()
+    db.execute("UPDATE pulls SET head_commit = ?, updated_at = ? WHERE id = ?", (head_commit, now, pull.id))
+    return dataclasses.replace(pull, head_commit=head_commit, updated_at=now)
+
+
 def open_of(db: Database, repo_path: str, head_branch: str) -> Pull | None:
     """The open pull request of a branch."""
     row = db.row(
@@ -37,8 +44,3 @@ def open_of(db: Database, repo_path: str, head_branch: str) -> Pull | None:
         (repo_path, head_branch),
     )
     return Pull(*row) if row else None
-
-
-def of(db: Database, instance_id: str) -> list[Pull]:
-    """The pull requests of an instance's branch, oldest first."""
-    return [Pull(*r) for r in db.rows(f"{_SELECT} WHERE instance_id = ? ORDER BY id", (instance_id,))]

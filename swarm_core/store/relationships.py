@@ -82,6 +82,26 @@ def open_review(db: Database, work_id: str) -> Relationship | None:
     return Relationship(*row) if row else None
 
 
+def open_since(db: Database, oldest: str) -> list[Relationship]:
+    """Reviews under way that were asked for at that time or before."""
+    marks = ", ".join("?" for _ in ENDED)
+    rows = db.rows(
+        f"{_JOINED} JOIN instances i ON i.id = r.child_id WHERE r.type = '{REVIEW}' AND r.verdict IS NULL"
+        f" AND r.created_at <= ? AND i.status NOT IN ({marks}) ORDER BY r.id",
+        (oldest, *sorted(ENDED)),
+    )
+    return [Relationship(*r) for r in rows]
+
+
+def disputed(db: Database, work_id: str, head_commit: str | None) -> bool:
+    """Whether another review has sent the same commit back already."""
+    row = db.row(
+        f"{_SELECT} WHERE parent_id = ? AND type = ? AND verdict = 'needs_work' AND head_commit = ? LIMIT 1",
+        (work_id, REVIEW, head_commit),
+    )
+    return row is not None
+
+
 def set_verdict(db: Database, relationship_id: int, verdict: Verdict) -> None:
     db.execute(
         "UPDATE relationships SET verdict = ?, verdict_at = ? WHERE id = ?",

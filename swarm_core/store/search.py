@@ -75,7 +75,6 @@ SOURCES: dict[str, Source] = {
     # Last, so that a flood of events does not keep what people said out of the index.
     "event": Source("mcp_events", "id", "id", "instance_id", "at", _event),
 }
-KINDS = tuple(SOURCES)
 
 
 def catch_up(db: Database, limit: int | None = None) -> int:
@@ -117,13 +116,14 @@ def find(
     if not 1 <= limit <= LIMIT_MAX:
         raise InvalidInput(f"the limit is between 1 and {LIMIT_MAX}", hint="narrow the search with more words")
     catch_up(db)
-    best = db.rows(
-        "SELECT rowid FROM (SELECT rowid, at, round(bm25(search, 2.0, 1.0), 2) AS score FROM search"
-        f" WHERE search MATCH ? {where} ORDER BY rowid DESC LIMIT {_RANKED})"
-        " ORDER BY score, at DESC, rowid DESC LIMIT ?",
-        [match, *values, limit],
-    )
-    return [hit for row in best for hit in _hits(db, match, row["rowid"])]
+    with db.reader() as reader:
+        best = reader.rows(
+            "SELECT rowid FROM (SELECT rowid, at, round(bm25(search, 2.0, 1.0), 2) AS score FROM search"
+            f" WHERE search MATCH ? {where} ORDER BY rowid DESC LIMIT {_RANKED})"
+            " ORDER BY score, at DESC, rowid DESC LIMIT ?",
+            [match, *values, limit],
+        )
+        return [hit for row in best for hit in _hits(reader, match, row["rowid"])]
 
 
 def expression(query: str) -> str:

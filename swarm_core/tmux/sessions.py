@@ -22,12 +22,11 @@ from swarm_core import proc
 from swarm_core.errors import CommandFailed, Conflict, InvalidInput, NotFound
 from swarm_core.tmux import command, conf, panes, processes
 from swarm_core.tmux.panes import Pane
+from swarm_core.tmux.text import clean
 from swarm_core.tmux.watch import DeathWatch
 
-MAX_PASTE_BYTES = 100 * 1024
+MAX_PASTE_BYTES = 102 * 1024  # a message of 100 KB with its header
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
-# C0 without tab and newline, DEL, and C1: a terminal program may act on any of them.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "tcsh", "csh"})
 _KILL_ROUNDS = 5
 _KILL_WAIT = 2.0
@@ -139,6 +138,10 @@ class Tmux:
             time.sleep(settle)
             self._insert(name, pane, b"\r")
 
+    def enter(self, name: str) -> None:
+        """Press Enter, whatever mode a person has put the pane into."""
+        self._insert(name, self._live(name), b"\r")
+
     def capture(self, name: str, *, lines: int | None = None, escapes: bool = False) -> str:
         """The visible screen without empty lines at its end, or with history the last `lines` lines."""
         return self._screen(self._existing(name), lines=lines, escapes=escapes)
@@ -244,11 +247,6 @@ class Tmux:
                 return pane
             panes.nudge(pane)
             time.sleep(0.02)
-
-
-def clean(text: str) -> str:
-    """Text that is only text: newlines for carriage returns, no control characters but tab and newline."""
-    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 class _Server(libtmux.Server):

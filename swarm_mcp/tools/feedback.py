@@ -6,10 +6,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from swarm_core.models import Feedback, Instance
+from swarm_core.models import Activity, Feedback, Instance
 from swarm_mcp.call import Call
 from swarm_mcp.registry import Arguments, Result, Tool
 from swarm_mcp.tools.target import TARGET, InstanceId, named_or_reviewed, review_id
+
+_RECEIPT_WITHIN = 1.5
 
 
 class SendArguments(Arguments):
@@ -27,7 +29,9 @@ class SendArguments(Arguments):
 
 class SendResult(Result):
     feedback_id: str
-    delivery_status: Literal["delivered", "queued"]
+    delivery_status: Literal["delivered", "queued"] = Field(
+        description="delivered: the author has seen it. queued: it will when it can; nothing is left to do."
+    )
     target_instance_id: str
     reviewed_commit: str | None
     head_commit: str | None
@@ -49,7 +53,7 @@ def _send(call: Call, args: SendArguments, target: Instance | None) -> dict[str,
         )
         call.finish(answer)
 
-    call.swarm.send_feedback(
+    sent = call.swarm.send_feedback(
         target.id,
         args.feedback,
         feedback_type=args.feedback_type,
@@ -58,6 +62,9 @@ def _send(call: Call, args: SendArguments, target: Instance | None) -> dict[str,
         review_id=review_id(call),
         recorded=recorded,
     )
+    if target.activity == Activity.IDLE and call.swarm.coordinator() is not None:
+        receipt = call.swarm.await_receipt(sent.message_id, _RECEIPT_WITHIN)
+        return answer | {"delivery_status": "delivered" if receipt.seen_at else "queued"}
     return answer
 
 

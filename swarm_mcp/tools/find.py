@@ -6,11 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from swarm_core.models import Instance, Relationship
-from swarm_core.store import instances, relationships
+from swarm_core.models import Instance, PrincipalKind, Relationship
+from swarm_core.store import instances, messages, relationships
 from swarm_mcp.call import Call
 from swarm_mcp.registry import Arguments, Result, Tool
 from swarm_mcp.tools.target import InstanceId
+
+_RECEIPTS = 20
 
 SearchKind = Literal["event", "feedback", "message"]
 
@@ -39,7 +41,9 @@ class QueryArguments(Arguments):
 
 
 class QueryResult(Result):
-    instances: list[dict[str, Any]] = Field(description="Newest first.")
+    instances: list[dict[str, Any]] = Field(
+        description="Newest first. The one named by instance_id has receipts of your messages to it."
+    )
     total: int = Field(description="How many match, of which `limit` are shown.")
     you: str = Field(description="Who you are.")
 
@@ -69,12 +73,22 @@ def _query(call: Call, args: QueryArguments, target: Instance | None) -> dict[st
         limit=args.limit,
     )
     rows = [describe(i) for i in found]
+    if args.instance_id and rows:
+        rows[0]["messages"] = _receipts(call, args.instance_id)
     if args.include_relationships:
         links = relationships.of_many(call.db, [i.id for i in found])
         for row in rows:
             mine = [link for link in links if row["instance_id"] in (link.parent_id, link.child_id)]
             row["relationships"] = [_link(link) for link in mine]
     return {"instances": rows, "total": total, "you": call.actor}
+
+
+def _receipts(call: Call, instance_id: str) -> list[dict[str, Any]]:
+    """What the caller has sent to the instance and how far it has come; a person sees everybody's."""
+    sent = messages.of(call.db, instance_id, limit=_RECEIPTS)
+    everything = call.principal.kind == PrincipalKind.OPERATOR or call.principal.name == instance_id
+    names = ("id", "sender", "kind", "state", "created_at", "seen_at", "error")
+    return [{n: getattr(m, n) for n in names} for m in sent if everything or m.sender == call.actor]
 
 
 def describe(instance: Instance) -> dict[str, Any]:
@@ -86,6 +100,7 @@ def describe(instance: Instance) -> dict[str, Any]:
         "activity": instance.activity,
         "activity_source": instance.activity_source,
         "activity_at": instance.activity_at,
+        "activity_detail": instance.activity_detail,
         "agent": instance.agent,
         "issue_number": instance.issue_number,
         "branch_name": instance.branch,
@@ -97,7 +112,7 @@ def describe(instance: Instance) -> dict[str, Any]:
         "pr_number": instance.pr_number,
         "pr_url": instance.pr_url,
         "reason": instance.reason,
-        "needs_person": instance.problem or None,
+        "needs_person": instance.needs_person or instance.problem or None,
         "created_at": instance.created_at,
         "terminated_at": instance.terminated_at,
     }

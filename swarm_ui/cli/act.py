@@ -23,7 +23,8 @@ def msg(
 
     It is recorded at once and delivered when the agent can take it.
 
-    --json prints the message: id, instance_id, sender, state, body, created_at, updated_at, attempts, error.
+    --json prints the message: id, instance_id, sender, state, body, created_at, updated_at, attempts, error,
+    kind, document, next_at, injected_at, seen_at, acknowledged_at, expires_at, how.
 
     \b
     Example:

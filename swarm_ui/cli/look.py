@@ -94,11 +94,17 @@ def _table(listed: "list[Instance]", now: str) -> None:
     output.columns(("ID", "KIND", "STATUS", "ACTIVITY", "BRANCH", "LINES", "NEEDS YOU"), rows, styles)
 
 
-def show(instance: parameters.One, json: parameters.Json = False) -> None:
+def show(
+    instance: parameters.One,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say what each source says of its activity now, and which counts.")
+    ] = False,
+    json: parameters.Json = False,
+) -> None:
     """Show one instance with everything that hangs on it.
 
     --json prints an object: every field of the instance and needs_you, and the arrays relationships,
-    messages, preserved and events (the last 20).
+    messages, preserved and events (the last 20); with --explain also evidence.
 
     \b
     Example:
@@ -110,11 +116,17 @@ def show(instance: parameters.One, json: parameters.Json = False) -> None:
         if swarm.coordinator() is None:
             _look(swarm)
         detail = swarm.detail(instance)
+        evidence = swarm.explain(instance) if explain and not detail.instance.cleaned else []
         now = swarm.context.db.now()
     if json:
-        output.write_json(_detail_json(detail))
-    else:
-        _print_detail(detail, now)
+        output.write_json(_detail_json(detail) | ({"evidence": evidence} if explain else {}))
+        return
+    _print_detail(detail, now)
+    if explain:
+        from swarm_core.models import parse_iso
+        from swarm_ui import views
+
+        _section("evidence, best first", views.evidence_lines(detail.instance, evidence, parse_iso(now)))
 
 
 def _detail_json(detail: "Detail") -> dict[str, Any]:
@@ -156,7 +168,8 @@ def _print_detail(detail: "Detail", now: str) -> None:
         )
     )
     _section("relationships", (f"{r.parent_id} {r.type} {r.child_id}" for r in detail.relationships))
-    _section("messages", (f"{m.id} {m.state} from {m.sender}: {output.cut(m.body, 100)}" for m in detail.messages))
+    _section("asks", views.dialog_lines(one))
+    _section("messages", (views.message_label(m, moment, output.cut(m.body, 100)) for m in detail.messages))
     _section(
         "preserved", (f"{p.id} {p.ref}: {p.files} files, {views.size_label(p.bytes)}" for p in detail.preserved)
     )

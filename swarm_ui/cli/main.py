@@ -14,7 +14,7 @@ from typing import Annotated, TextIO
 import typer
 
 from swarm_core.errors import InvalidInput, SwarmError
-from swarm_ui.cli import act, admin, light, look, mcp, output, run, search, start, token
+from swarm_ui.cli import act, admin, decide, light, look, mcp, output, run, search, start, token
 
 app = typer.Typer(
     cls=light.Group,
@@ -44,7 +44,8 @@ def swarm(
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(start.work, start.fork),
     *(look.ls, look.show, look.attach, look.logs, look.events, search.search),
-    *(act.msg, act.stop, act.restart, act.restore, act.clean),
+    *(act.msg, decide.answer, act.stop, act.restart, decide.resume, act.restore, act.clean),
+    *(decide.review, decide.accept, decide.rescope, decide.abandon),
     *(run.up, run.down, run.status, mcp.mcp, run.demo),
     *(admin.doctor, admin.config, admin.version),
 )

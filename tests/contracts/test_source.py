@@ -20,10 +20,13 @@ _MAY_CATCH_ALL = frozenset(
         "swarm_core/process.py",
         "swarm_mcp/dispatch.py",
         "swarm_mcp/protocol.py",
+        "swarm_core/ops/courier.py",
+        "swarm_mcp/server.py",
         "swarm_mcp/watch.py",
         "swarm_ui/cli/main.py",
     }
 )
+_OF_THE_STORE_FOR_TESTS = frozenset({("migrations", "names")})
 # Put together here, or this file would name them itself.
 _HOSTS = ["pypi" + ".org", "python" + "hosted", "registry." + "npmjs", "deb." + "debian", "archive." + "ubuntu"]
 _AUTHORS = ["co-authored" + "-by", "signed-off" + "-by", "__author" + "__", "@" + "author"]
@@ -83,6 +86,40 @@ def _catches_all(handler):
     names = {kind.id for kind in kinds if isinstance(kind, ast.Name)}
     raises_again = any(isinstance(node, ast.Raise) for node in ast.walk(handler))
     return "Exception" in names or ("BaseException" in names and not raises_again)
+
+
+def test_what_the_store_offers_is_used():
+    offered = set()
+    for path in source.modules("swarm_core/store"):
+        for node in source.tree(path).body:
+            offered.update((path.stem, name) for name in _defined(node) if not name.startswith("_"))
+    used = {use for path in source.modules(*_PYTHON[:-1]) for use in _uses_of_the_store(path)}
+    assert sorted(f"{module}.{name}" for module, name in offered - used - _OF_THE_STORE_FOR_TESTS) == []
+
+
+def _defined(node):
+    """The names that a statement of a module gives to others; what is decorated is registered somewhere."""
+    if isinstance(node, ast.Assign):
+        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        registered = [d for d in node.decorator_list if isinstance(d, ast.Call) and isinstance(d.func, ast.Name)]
+        return [] if registered else [node.name]
+    return []
+
+
+def _uses_of_the_store(path):
+    """(module, name) of everything of the store that a module names, its own names included."""
+    own, called = path.stem if path.parent.name == "store" else "", {}
+    for node in ast.walk(source.tree(path)):
+        if isinstance(node, ast.ImportFrom) and node.module == "swarm_core.store":
+            called.update({alias.asname or alias.name: alias.name for alias in node.names})
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("swarm_core.store."):
+            yield from ((node.module.rpartition(".")[2], alias.name) for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield own, node.id
+    for node in ast.walk(source.tree(path)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in called:
+            yield called[node.value.id], node.attr
 
 
 def test_no_file_names_a_place_of_one_machine():

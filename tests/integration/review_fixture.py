@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import pytest
 
 from swarm_core.errors import SwarmError
 from swarm_core.models import Event, Instance, Relationship
 from swarm_core.swarm import Swarm
 from tests.support import git_run
 from tests.world import World
+
+_T = TypeVar("_T")
+
+
+@pytest.fixture
+def rounds(world: World) -> Callable[[int], None]:
+    """Set how many review rounds are allowed."""
+
+    def allow(count: int) -> None:
+        world.home.mkdir(exist_ok=True)
+        (world.home / "config.toml").write_text(f"review_rounds = {count}\n")
+
+    return allow
+
+
+def all_at_once(world: World, asks: Sequence[Callable[[Swarm], _T]]) -> list[_T]:
+    """The answers to what is asked at the same moment, each time of another Swarm of the world."""
+    barrier = threading.Barrier(len(asks))
+
+    def answer(ask: Callable[[Swarm], _T]) -> _T:
+        with world.open() as mine:
+            barrier.wait(timeout=30)
+            return ask(mine)
+
+    with ThreadPoolExecutor(len(asks)) as threads:
+        return list(threads.map(answer, asks, timeout=60))
 
 
 def commit(instance: Instance, name: str = "made.txt", text: str = "made\n") -> str:

@@ -24,6 +24,7 @@ from tests.support import git_run, wait_until
 
 PROMISED = {"id", "kind", "status", "repo_path", "worktree_path", "branch", "base_branch", "tmux_session"}
 MESSAGE = {"id", "instance_id", "sender", "state", "body", "created_at", "updated_at", "attempts", "error"}
+MESSAGE |= {"kind", "document", "next_at", "injected_at", "seen_at", "acknowledged_at", "expires_at", "how"}
 
 
 @pytest.fixture

@@ -10,7 +10,16 @@ import pytest
 from swarm_core.errors import Conflict, InvalidInput
 from swarm_core.models import Feedback
 from swarm_core.store import feedback, messages
-from tests.integration.review_fixture import approve, code_of, finished_work, head, link, named, needs_work
+from tests.integration.review_fixture import (
+    approve,
+    code_of,
+    finished_work,
+    head,
+    link,
+    named,
+    needs_work,
+    refusal,
+)
 from tests.world import World, assert_agreement
 
 
@@ -91,7 +100,8 @@ def test_a_reviewer_speaks_only_to_the_work_it_reviews(world: World) -> None:
         work, other = finished_work(world, swarm), finished_work(world, swarm)
         review = swarm.request_review(work.id)
         options = {"feedback_type": "needs_work", "actor": review.id, "review_id": review.id}
-        assert code_of(swarm.send_feedback, other.id, "x", **options) == "FORBIDDEN"
+        refused = refusal(swarm.send_feedback, other.id, "x", **options)
+        assert (refused.code, refused.details["rule"]) == ("FORBIDDEN", "only-the-reviewer")
         assert code_of(swarm.send_feedback, other.id, "x", **(options | {"review_id": work.id})) == "NOT_FOUND"
         assert swarm.find(other.id).status == "running"
 

@@ -245,3 +245,41 @@ def test_refs_are_read_while_git_itself_fails(repo: Path, tmp_path: Path) -> Non
     commit, *names = done.stdout.split()
     assert commit == git_run(repo, "rev-parse", "HEAD")
     assert [name for name in names if name.startswith("GIT_PYTHON")] == []
+
+
+_FIRST_USES = """
+import sys, threading
+from swarm_core.git import command, refs
+sys.setswitchinterval(1e-6)
+barrier, loaded, wrong = threading.Barrier(12), threading.Event(), []
+
+def load():
+    barrier.wait()
+    refs.head_commit(sys.argv[1])
+
+def copy():
+    barrier.wait()
+    while not loaded.is_set():
+        try:
+            wrong.extend(name for name in command.clean_environment() if name.startswith("GIT_PYTHON"))
+        except Exception as error:
+            wrong.append(repr(error))
+
+loading = [threading.Thread(target=load) for _ in range(8)]
+copying = [threading.Thread(target=copy) for _ in range(4)]
+for thread in loading + copying:
+    thread.start()
+for thread in loading:
+    thread.join()
+loaded.set()
+for thread in copying:
+    thread.join()
+print(*sorted(set(wrong)))
+"""
+
+
+def test_threads_that_read_refs_for_the_first_time_change_nobodys_environment(repo: Path) -> None:
+    argv = [sys.executable, "-c", _FIRST_USES, str(repo)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == []
+    assert done.stderr == ""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
+import json
 import os
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from swarm_core.errors import ExternalFailure
 from swarm_core.models import Feedback, Instance, Principal, PrincipalKind, iso, parse_iso
-from swarm_core.store import feedback, relationships, requests
+from swarm_core.store import feedback, relationships
 from swarm_core.swarm import Swarm
-from swarm_mcp.call import Call, digest
+from swarm_mcp.dispatch import Dispatcher, Origin
+from swarm_mcp.loop import LoopStore
+from swarm_mcp.metrics import Metrics
 from swarm_mcp.presence import Servers
 from tests.integration.crash_fixture import CUT_OFF, Crashing, Wish, crashing, request, settle
 from tests.integration.mcp_fixture import Coordinated
@@ -292,51 +296,69 @@ def test_when_a_killed_server_was_last_alive_is_known_until_nobody_asks(crashing
 
 
 def test_a_call_whose_effect_could_not_be_committed_has_failed_and_says_so(world: World) -> None:
-    with world.open() as swarm:
-        call = begun(swarm)
-        with pytest.raises(ExternalFailure):
-            finish_and_fail(call)
-        fail(call, "DISK_FULL")
-        (told,) = swarm.events(after=0)
-        assert (told.name, told.error_code) == ("tool:called", "DISK_FULL")
-        assert request(swarm, "operator", Wish("", "send_feedback", {}))["state"] == "failed"
+    spoilt: list[str] = []
 
+    def spoil(name: str) -> None:
+        """Have SQLite refuse to commit the first effect, when all of it is written and the call has finished."""
+        if name == "send_feedback:recording" and not spoilt:
+            spoilt.append(name)
+            swarm.context.db.execute("PRAGMA defer_foreign_keys = ON")
+            swarm.context.db.execute("UPDATE feedback SET to_instance = 'nobody'")
 
-def finish_and_fail(call: Call) -> None:
-    with call.db.write():
-        call.finish({"feedback_id": "fb-1"})
-        raise ExternalFailure("no space is left", code="DISK_FULL")
+    with world.open(checkpoint=spoil) as swarm:
+        work = world.work(swarm)
+        wish = Wish("", "send_feedback", _SAID | {"instance_id": work.id})
+        failed = asyncio.run(dispatched(swarm, wish))
+        assert spoilt
+        assert (failed["isError"], failed["structuredContent"]["code"]) == (True, "DATABASE_ERROR")
+        assert feedback.of(swarm.context.db, work.id) == []
+        assert told_of(swarm, wish) == [("tool:called", "DATABASE_ERROR")]
+        assert request(swarm, "operator", wish)["state"] == "failed"
+        again = asyncio.run(dispatched(swarm, wish))["structuredContent"]
+        assert [said.id for said in feedback.of(swarm.context.db, work.id)] == [again["feedback_id"]]
+        assert told_of(swarm, wish) == [("tool:called", "DATABASE_ERROR"), ("tool:called", None)]
 
 
 def test_a_call_whose_effect_is_recorded_cannot_fail_any_more(world: World) -> None:
-    with world.open() as swarm:
-        call = begun(swarm)
-        call.finish({"feedback_id": "fb-1"})
-        fail(call, "CANCELLED")
-        (told,) = swarm.events(after=0)
-        assert (told.name, told.success) == ("tool:called", True)
-        assert request(swarm, "operator", Wish("", "send_feedback", {}))["state"] == "done"
+    under_way: list[asyncio.Task[dict[str, Any]]] = []
+
+    def cancel(name: str) -> None:
+        """The client gives the call up when its effect is recorded and its answer is not yet on the way."""
+        if name == "send_feedback:recorded":
+            under_way[0].get_loop().call_soon_threadsafe(under_way[0].cancel)
+
+    async def give_up(wish: Wish) -> None:
+        under_way.append(asyncio.ensure_future(dispatched(swarm, wish)))
+        with pytest.raises(asyncio.CancelledError):
+            await under_way[0]
+
+    with world.open(checkpoint=cancel) as swarm:
+        work = world.work(swarm)
+        wish = Wish("", "send_feedback", _SAID | {"instance_id": work.id})
+        asyncio.run(give_up(wish))
+        assert told_of(swarm, wish) == [("tool:called", None)]
+        recorded = request(swarm, "operator", wish)
+        assert recorded["state"] == "done"
+        answer = json.loads(recorded["result"])
+        assert [said.id for said in feedback.of(swarm.context.db, work.id)] == [answer["feedback_id"]]
 
 
-def begun(swarm: Swarm) -> Call:
-    call = Call(swarm, Principal(PrincipalKind.OPERATOR, "operator", frozenset()), "send_feedback", {})
-    with call.db.write():
-        call.claim = requests.claim(
-            call.db,
-            principal=call.actor,
-            tool=call.tool,
-            digest=digest(call.tool, call.arguments),
-            key=None,
-            server="me",
-            servers=Servers(swarm.context.settings.locks),
-        )
-    return call
+async def dispatched(swarm: Swarm, wish: Wish) -> dict[str, Any]:
+    """What a server answers to the wish of a person; it serves nobody else, and ends."""
+    settings = swarm.context.settings
+    servers = Servers(settings.locks)
+    origin = Origin(Principal(PrincipalKind.OPERATOR, "operator"), "connection", "1", {})
+    with contextlib.closing(LoopStore(settings)) as store, servers.present() as me:
+        dispatcher = Dispatcher(swarm, settings, store, server=me, servers=servers, metrics=Metrics())
+        try:
+            return await dispatcher.call(origin, wish.tool, wish.arguments)
+        finally:
+            await dispatcher.close(patience=0)
 
 
-def fail(call: Call, code: str) -> None:
-    call.code = code
-    with call.db.write():
-        call.tell_failure(call.db, "it failed")
+def told_of(swarm: Swarm, wish: Wish) -> list[tuple[str, str | None]]:
+    """The events of the tool: their names and error codes."""
+    return [(e.name, e.error_code) for e in swarm.events(after=0, limit=1000) if e.tool_name == wish.tool]
 
 
 def test_work_that_was_answered_before_the_crash_gets_its_next_review_after_it(crashing: Crashing) -> None:

@@ -9,13 +9,14 @@ from tests.integration.review_fixture import commit, finished_work
 def test_work_review_rework_approval_and_pull_request(mcp: Coordinated) -> None:
     with mcp.swarm() as swarm:
         work = finished_work(mcp.world, swarm)
+        mcp.world.wait_idle(swarm, work.id)
     author = mcp.agent(work)
     first = author.call("spawn_review_instance", reviewer_prompt="say reviewing").ok
     assert first["branch_name"] == work.branch
     assert (first["round"], first["max_rounds"]) == (1, 3)
     reviewer = mcp.agent(first["review_instance_id"])
     sent = reviewer.call("send_feedback", feedback="Please add a test.", feedback_type="needs_work").ok
-    assert (sent["target_instance_id"], sent["delivery_status"], sent["stale"]) == (work.id, "queued", False)
+    assert (sent["target_instance_id"], sent["delivery_status"], sent["stale"]) == (work.id, "delivered", False)
     (found,) = author.call("query_instances", instance_id=work.id).ok["instances"]
     assert found["status"] == "running"
     with mcp.swarm() as swarm:

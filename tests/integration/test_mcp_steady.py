@@ -1,4 +1,4 @@
-"""A coordinator that runs for months: what went wrong once is over, and no client uses up what is there for all."""
+"""A coordinator that runs for months: what went wrong once is over, and no client uses up what is for all."""
 
 from __future__ import annotations
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from swarm_core.errors import Conflict
-from swarm_core.models import Instance
+from swarm_core.errors import Conflict, ExternalFailure
+from swarm_core.hosts.base import SessionFacts
+from swarm_core.hosts.local import LocalHost
+from swarm_core.hosts.pool import HostPool
+from swarm_core.models import WORKTREE_GONE, Instance
 from swarm_core.ops import review as reviews
 from swarm_core.store import instances, messages, relationships
 from swarm_core.swarm import Swarm
+from swarm_mcp.tools.find import describe
 from tests.integration.review_fixture import (
+    all_at_once,
     approve,
     code_of,
     commit,
@@ -25,20 +30,12 @@ from tests.integration.review_fixture import (
     named,
     needs_work,
     refusal,
+    rounds,
 )
 from tests.support import git_run, wait_until
 from tests.world import World, assert_agreement
 
-
-@pytest.fixture
-def rounds(monkeypatch: pytest.MonkeyPatch, world: World) -> Callable[[int], None]:
-    """Set how many review rounds are allowed."""
-
-    def allow(count: int) -> None:
-        world.home.mkdir(exist_ok=True)
-        (world.home / "config.toml").write_text(f"review_rounds = {count}\n")
-
-    return allow
+__all__ = ["rounds"]
 
 
 def died(swarm: Swarm, instance: Instance) -> Callable[[], bool]:
@@ -192,7 +189,10 @@ def test_the_last_round_is_followed_by_a_person_and_the_mark_is_written_once(
             assert refused.details["current_iteration"] == refused.details["max_iterations"] == 1
             assert len(refused.details["suggestions"]) == 3
         swarm.reconcile()
-        assert swarm.find(work.id).problem.startswith(reviews.LIMIT)
+        marked = swarm.find(work.id)
+        assert marked.needs_person.startswith(reviews.LIMIT)
+        assert marked.problem == ""
+        assert describe(marked)["needs_person"] == marked.needs_person
         [told] = named(swarm, "review:limit", work.id)
         assert told.metadata["max_iterations"] == 1
         assert swarm.find(work.id).status == "running"
@@ -200,7 +200,79 @@ def test_the_last_round_is_followed_by_a_person_and_the_mark_is_written_once(
     with world.open() as swarm:
         (Path(work.worktree_path) / "open.txt").unlink()
         assert swarm.request_review(work.id).id == "review-a1-r2"
-        assert swarm.find(work.id).problem == ""
+        assert swarm.find(work.id).needs_person == ""
+
+
+def marked_work(world: World, swarm: Swarm) -> Instance:
+    """Work that has had its one review round and has asked for another."""
+    work = finished_work(world, swarm)
+    needs_work(swarm, swarm.request_review(work.id))
+    assert code_of(swarm.request_review, work.id, actor=work.id) == "REVIEW_LIMIT_EXCEEDED"
+    return work
+
+
+def test_a_worktree_that_is_gone_is_told_beside_the_mark_of_used_rounds(
+    world: World, rounds: Callable[[int], None]
+) -> None:
+    rounds(1)
+    with world.open() as swarm:
+        work = marked_work(world, swarm)
+        away = world.home / "away"
+        Path(work.worktree_path).rename(away)
+        swarm.reconcile()
+        found = swarm.find(work.id)
+        assert (found.problem, found.needs_person) == (WORKTREE_GONE, f"{reviews.LIMIT} (1)")
+        assert [e.metadata["what"] for e in named(swarm, "instance:problem", work.id)] == [WORKTREE_GONE]
+        away.rename(work.worktree_path)
+        swarm.reconcile()
+        found = swarm.find(work.id)
+        assert (found.problem, found.needs_person) == ("", f"{reviews.LIMIT} (1)")
+
+
+class Unwilling(LocalHost):
+    """This machine, on which a session cannot be ended for a while."""
+
+    willing = False
+
+    def stop(self, instance_id: str, *, grace: float) -> tuple[SessionFacts | None, str]:
+        if not self.willing:
+            raise ExternalFailure("the session cannot be ended")
+        return super().stop(instance_id, grace=grace)
+
+
+def test_trouble_that_comes_and_goes_leaves_the_mark_of_used_rounds(
+    world: World, rounds: Callable[[int], None]
+) -> None:
+    rounds(1)
+    with world.open() as local:
+        host = Unwilling(world.settings, world.environ)
+        swarm = Swarm(dataclasses.replace(local.context, hosts=HostPool([host])), world.environ)
+        work = marked_work(world, local)
+        world.kill_tmux()
+        swarm.reconcile()
+        found = swarm.find(work.id)
+        assert "cannot be ended" in found.problem
+        assert found.needs_person.startswith(reviews.LIMIT)
+        host.willing = True
+        for _ in range(2):
+            swarm.reconcile()
+        found = swarm.find(work.id)
+        assert (found.status, found.problem) == ("failed", "")
+        assert found.needs_person.startswith(reviews.LIMIT)
+
+
+def test_operations_leave_the_mark_of_used_rounds_until_the_work_is_put_away(
+    world: World, rounds: Callable[[int], None]
+) -> None:
+    rounds(1)
+    with world.open() as swarm:
+        work = marked_work(world, swarm)
+        for operation in (swarm.stop, swarm.restart, swarm.stop):
+            operation(work.id)
+            assert swarm.find(work.id).needs_person.startswith(reviews.LIMIT)
+        assert len(named(swarm, "review:limit", work.id)) == 1
+        swarm.clean(work.id)
+        assert swarm.find(work.id).needs_person == ""
 
 
 def test_every_round_has_an_id_of_its_own_and_two_works_never_share_one(world: World) -> None:
@@ -225,19 +297,7 @@ def test_every_round_has_an_id_of_its_own_and_two_works_never_share_one(world: W
 def test_of_many_that_ask_at_once_one_gets_a_review(world: World) -> None:
     with world.open() as swarm:
         work = finished_work(world, swarm)
-    answers: list[str] = []
-    barrier = threading.Barrier(6)
-
-    def ask() -> None:
-        with world.open() as mine:
-            barrier.wait(timeout=30)
-            answers.append(code_of(mine.request_review, work.id))
-
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
+    answers = all_at_once(world, [lambda mine: code_of(mine.request_review, work.id)] * 6)
     assert sorted(answers) == ["", *["WORKFLOW_INVALID_STATE"] * 5]
     with world.open() as swarm:
         assert len(swarm.instances(include_cleaned=True)) == 2

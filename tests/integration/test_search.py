@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ from hypothesis import strategies as st
 
 from swarm_core import config
 from swarm_core.cancel import Scope
-from swarm_core.errors import Cancelled, InvalidInput, NotFound
+from swarm_core.errors import Cancelled, InvalidInput, NotFound, SwarmError
 from swarm_core.ops.search import moment
 from swarm_core.ops.supervise import Supervisor
 from swarm_core.store import events, migrations, search, tokens
@@ -274,7 +277,7 @@ def test_a_limit_out_of_range_is_refused(db: Database, limit: int) -> None:
 def test_an_unknown_kind_is_refused_and_the_known_are_named(db: Database) -> None:
     with pytest.raises(InvalidInput) as refused:
         search.find(db, "x", kinds=["event", "secret' OR 1"])
-    assert all(kind in (refused.value.hint or "") for kind in search.KINDS)
+    assert all(kind in (refused.value.hint or "") for kind in search.SOURCES)
 
 
 _VOCABULARY = ["ant", "bee", "cat", "dog", "eel", "a_b", "x1", "über"]
@@ -487,6 +490,79 @@ def test_a_search_that_is_cancelled_stops_and_the_next_goes_on(db: Database) -> 
         search.find(db, "common")
     assert len(search.find(db, "word2000")) == 1
     assert_whole(db)
+
+
+class Held(Scope):
+    """Work in it stops where it asks whether to go on, until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.let_go = threading.Event(), threading.Event()
+
+    @property
+    def pending(self) -> bool:
+        self.asked.set()
+        assert self.let_go.wait(30)
+        return super().pending
+
+
+@contextlib.contextmanager
+def search_held_in_the_middle(db: Database) -> Iterator[tuple[Held, Future[list[Any]]]]:
+    """A search that reads much and finds nothing, in a thread of its own."""
+    add_many(db.path, 20_000)
+    search.catch_up(db)
+    scope = Held()
+
+    def find() -> list[Any]:
+        with scope.active():
+            return search.find(db, "common", instance_id="work-1-a1")
+
+    with ThreadPoolExecutor(1) as threads:
+        found = threads.submit(find)
+        try:
+            assert scope.asked.wait(30), "nobody asked in the middle of the search"
+            assert not found.done()
+            yield scope, found
+        finally:
+            scope.let_go.set()
+
+
+def test_others_read_and_write_while_a_search_is_in_the_middle(db: Database) -> None:
+    with search_held_in_the_middle(db) as (scope, found), ThreadPoolExecutor(1) as others:
+        try:
+            added = others.submit(add_event, db).result(30)
+            assert others.submit(events.newest_id, db).result(30) == added
+            assert len(others.submit(search.find, db, "word777").result(30)) == 1
+            assert not found.done()
+        finally:
+            scope.let_go.set()
+        assert found.result(30) == []
+
+
+def test_a_search_that_is_cancelled_in_the_middle_stops_there_and_the_next_goes_on(db: Database) -> None:
+    with search_held_in_the_middle(db) as (scope, found):
+        scope.cancel()
+        scope.let_go.set()
+        assert isinstance(found.exception(30), Cancelled)
+        assert not scope.pending
+    assert len(search.find(db, "word777")) == 1
+
+
+def test_a_connection_for_searching_cannot_write_and_ends_with_the_database(tmp_path: Path) -> None:
+    path = tmp_path / "a 100% #odd? name.db"
+    db = open_database(path)
+    with db.reader() as first, db.reader() as second:
+        assert first is not second
+        with pytest.raises(SwarmError) as refused:
+            first.rows("DELETE FROM search_cursor")
+        assert refused.value.code == "DATABASE_READ_ONLY"
+        db.close()
+        assert [r["kind"] for r in second.rows("SELECT kind FROM search_cursor ORDER BY kind")] == sorted(
+            search.SOURCES
+        )
+    for closed in (first, second):
+        with pytest.raises(sqlite3.ProgrammingError):
+            closed._connection.execute("SELECT 1")
 
 
 def start(path: Path, *killed_before: object) -> subprocess.Popen[str]:

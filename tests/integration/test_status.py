@@ -31,6 +31,7 @@ def test_an_author_does_not_approve_its_work(world: World, kind: str) -> None:
         with pytest.raises(Denied) as refused:
             swarm.set_status(instance.id, "approved", actor=instance.id)
         assert refused.value.code == "FORBIDDEN"
+        assert refused.value.details["rule"] == "nobody-approves-own-work"
         assert "review" in (refused.value.hint or "")
         assert swarm.find(instance.id).status == "running"
 
@@ -40,7 +41,8 @@ def test_an_author_does_not_approve_its_work(world: World, kind: str) -> None:
 def test_statuses_that_follow_from_something_else_are_not_set(world: World, status: str, by_person: bool) -> None:
     with world.open() as swarm:
         work = world.work(swarm)
-        assert code_of(swarm.set_status, work.id, status, actor=work.id, by_person=by_person) == "FORBIDDEN"
+        refused = refusal(swarm.set_status, work.id, status, actor=work.id, by_person=by_person)
+        assert (refused.code, refused.details["rule"]) == ("FORBIDDEN", "not-set-by-hand")
         assert code_of(swarm.set_status, work.id, "sleeping", by_person=by_person) == "INVALID_INPUT"
         assert swarm.find(work.id).status == "running"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import sqlite3
@@ -16,10 +17,11 @@ import pytest
 
 from swarm_core.errors import SwarmError
 from swarm_core.models import EVENTS
-from swarm_core.store import events, messages, migrations
+from swarm_core.store import events, instances, messages, migrations
 from swarm_core.store.database import open_database
 from swarm_core.store.schema import VERSION
 from swarm_core.swarm import Swarm
+from tests.rows import add_instance
 from tests.world import World, assert_agreement
 
 _ROOT = str(Path(__file__).parents[2])
@@ -388,3 +390,32 @@ def test_a_database_may_live_elsewhere_than_the_home(world: World, short_tmp: Pa
         assert swarm.find(instance.id).status == "running"
     assert (short_tmp / "elsewhere" / "my.db").is_file()
     assert not (world.home / "swarm.db").exists()
+
+
+def test_instances_that_are_asked_for_come_without_prompt_and_screen(tmp_path: Path) -> None:
+    db = open_database(tmp_path / "swarm.db")
+    long = {"prompt": "do it", "last_screen": "done"}
+    made = [
+        add_instance(db, f"work-7-a{n}", agent_number=n, issue_number=7, reason="said so", **long)
+        for n in range(1, 4)
+    ]
+    bare = {i.id: dataclasses.replace(i, prompt="", last_screen="") for i in made}
+    read: set[str] = set()
+
+    def note(action: int, table: str | None, column: str | None, *_: object) -> int:
+        if (action, table) == (sqlite3.SQLITE_READ, "instances"):
+            read.add(str(column))
+        return sqlite3.SQLITE_OK
+
+    db._connection.set_authorizer(note)
+    for asked in ({}, {"limit": 2}, {"kind": "work", "status": "running"}, {"issue_number": 7}):
+        found, total = instances.query(db, **asked)
+        assert total == 3
+        assert {i.id: i for i in found}.items() <= bare.items()
+    assert instances.query(db, instance_id="work-7-a2") == ([bare["work-7-a2"]], 1)
+    assert instances.query(db, instance_id="work-7-a2", status="failed") == ([], 0)
+    assert "reason" in read
+    assert read.isdisjoint(long)
+    db._connection.set_authorizer(None)
+    assert instances.get(db, "work-7-a2") == made[1]
+    db.close()

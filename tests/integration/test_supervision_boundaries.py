@@ -287,6 +287,41 @@ def test_a_death_is_noticed_by_itself_and_not_by_the_next_look(
             assert_death_is_noticed(swarm, agent)
 
 
+def test_an_operation_that_this_process_begins_is_looked_at_before_the_next_look_is_due(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator's tools write with its supervisor's connection; no look is due for ten minutes."""
+    monkeypatch.setattr(supervise, "TICK", 600.0)
+    with world.open() as swarm:
+        work = world.work(swarm)
+        world.wait_idle(swarm, work.id)
+        with supervised(swarm) as supervisor:
+            wait_until(lambda: supervisor.looked_at is not None, what="the first look")
+            looked_at = supervisor.looked_at
+            swarm.set_status(work.id, "terminated", actor=work.id)
+            wait_until(lambda: supervisor.looked_at != looked_at, what="the begun stop is seen")
+
+
+def test_an_operation_begun_during_a_look_is_looked_at_by_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "TICK", 600.0)
+    with world.open() as local, world.open() as person:
+        host = Interrupted(world.settings, world.environ)
+        swarm = Swarm(replace(local.context, hosts=HostPool([host])), world.environ)
+        work = world.work(swarm)
+        world.wait_idle(swarm, work.id)
+        again = threading.Event()
+
+        def begin() -> None:
+            host.meanwhile = again.set
+            person.set_status(work.id, "terminated", actor=work.id)
+
+        host.meanwhile = begin
+        with supervised(swarm):
+            wait_until(again.is_set, what="another look")
+
+
 def test_a_death_is_recorded_at_once_while_the_pool_is_filled(world: World, short_tmp: Path) -> None:
     world.home.mkdir()
     (world.home / "config.toml").write_text("pool = 1\n")

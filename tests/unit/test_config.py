@@ -204,3 +204,14 @@ def test_one_coordinator_lock_belongs_to_one_database() -> None:
     other = config.load({"SWARM_HOME": "/other", "MCP_DATABASE_PATH": "/d/x.db"})
     assert plain.coordinator_lock == Path("/h/swarm.lock")
     assert one.coordinator_lock == other.coordinator_lock
+
+
+def test_the_servers_of_one_database_keep_their_locks_together(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "x.db")
+    plain, one, other, linked = (
+        config.load({"SWARM_HOME": home} | ({"MCP_DATABASE_PATH": str(tmp_path / name)} if name else {}))
+        for home, name in (("/h", ""), ("/h", "x.db"), ("/other", "x.db"), ("/other", "link.db"))
+    )
+    assert plain.server_locks == plain.locks
+    assert one.server_locks == other.server_locks == linked.server_locks
+    assert one.server_locks.parent == tmp_path.resolve()

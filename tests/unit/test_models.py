@@ -83,6 +83,6 @@ def test_times_sort_as_text_as_they_sort_as_times(one: datetime, other: datetime
 
 
 def test_a_record_as_json_keeps_the_order_of_its_fields() -> None:
-    message = Message("m1", "work-a1", "operator", "accepted", "text", "t", "t", 0, None)
+    message = Message("m1", "work-a1", "operator", "accepted", "text", "t", "t", 0)
     assert list(as_json(message)) == list(Message.__dataclass_fields__)
     assert Message(**json.loads(json.dumps(as_json(message)))) == message

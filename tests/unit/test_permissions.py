@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
 from swarm_core.errors import Denied
 from swarm_core.models import Relationship
+from swarm_core.ops import rules
 from swarm_core.store import tokens
 from swarm_mcp import permissions, registry
 from swarm_mcp.permissions import SCOPES, Caller, Relation
@@ -51,6 +53,12 @@ def test_an_automation_needs_the_scope_of_the_tool(tool):
 
 def test_what_no_rule_names_is_denied():
     assert not permissions.decide("no_such_tool", Caller.OPERATOR, Relation.SELF, ALL_SCOPES).allowed
+
+
+def test_a_rule_of_an_operation_has_a_name_of_its_own_and_is_on_the_page():
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "permissions.md").read_text()
+    assert not rules.RULES.keys() & {rule.name for rule in permissions.RULES}
+    assert [name for name in rules.RULES if f"| `{name}` |" not in page] == []
 
 
 def test_a_denial_names_the_rule_and_both_sides():

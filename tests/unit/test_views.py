@@ -49,6 +49,9 @@ def instance(**changes: object) -> Instance:
         ({"status": "failed", "activity": "exited"}, "failed"),
         ({"status": "failed", "reason": "the agent exited with code 3"}, "failed: the agent exited with code 3"),
         ({"problem": WORKTREE_GONE}, WORKTREE_GONE),
+        ({"needs_person": "all review rounds are used (3)"}, "all review rounds are used (3)"),
+        ({"needs_person": "no rounds", "problem": WORKTREE_GONE}, f"no rounds; {WORKTREE_GONE}"),
+        ({"needs_person": "no rounds", "cleaned_at": "2026-03-01T11:00:00.000Z"}, ""),
         (
             {"problem": "clean failed: no space", "status": "terminated", "wanted": "stopped"},
             "clean failed: no space",

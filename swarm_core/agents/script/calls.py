@@ -124,6 +124,17 @@ class Mcp:
         return f"{said or 'no reply'} (HTTP {status})"
 
 
+def hook(url: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
+    """Post a hook and return what was replied."""
+    response, connection = post(url, body, {}, timeout)
+    try:
+        return _json_object(response.read())
+    except http.client.HTTPException as error:
+        raise ConnectionError(type(error).__name__) from None
+    finally:
+        connection.close()
+
+
 def _json_object(data: bytes) -> dict[str, Any]:
     try:
         value = json.loads(data)

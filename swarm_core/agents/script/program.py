@@ -99,17 +99,21 @@ class Program:
                     self._journal.finish_message(message)
             getattr(self, "_do_" + step.name.replace("-", "_"))(step, script, index)
             self._journal.finish_step(script, index)
+            self._hook("step")
 
     # messages
 
     def _collect(self, tokens: list[tuple[str, bytes]]) -> None:
         for kind, data in tokens:
             for raw in self._draft.take(kind, data):
-                number, message_id, new = self._journal.received("message", raw)
-                if new:
-                    self._queue.append((number, raw))
-                else:
-                    show(f"{message_id}", before="received again: ")
+                self._take(raw)
+
+    def _take(self, raw: bytes) -> None:
+        number, message_id, new = self._journal.received("message", raw)
+        if new:
+            self._queue.append((number, raw))
+        else:
+            show(f"{message_id}", before="received again: ")
 
     def _drain(self) -> None:
         """Everything that has arrived by now belongs to the input box."""
@@ -279,15 +283,20 @@ class Program:
             show(f"cannot write the status: {error.strerror}")
 
     def _hook(self, event: str, **body: str) -> None:
+        """Tell the coordinator; its reply may carry messages."""
         if not self._hooks:
             return
         from swarm_core.agents.script import calls  # noqa: PLC0415  (as slow to import as all the rest)
 
         url = f"{os.environ['SWARM_URL'].rstrip('/')}/hooks/{event}"
-        try:  # noqa: SIM105  (contextlib is slow to import)
-            calls.post(url, {"conversation_id": self._conversation_id, **body}, {}, HOOK_TIMEOUT_S)[1].close()
+        try:
+            said = calls.hook(url, {"conversation_id": self._conversation_id, **body}, HOOK_TIMEOUT_S)
         except (OSError, ValueError):
-            pass  # nobody listens
+            return  # nobody listens
+        text = said.get("message")
+        if isinstance(text, str):
+            for part in re.split(r"\n\n(?=\[swarm msg )", text):
+                self._take(part.encode(errors="replace"))
 
 
 def _inside(path: str) -> str:

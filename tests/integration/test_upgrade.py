@@ -1,0 +1,251 @@
+"""A database of the release before: the migration keeps every row, and one that is cut short changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlite_utils
+
+from swarm_core.errors import SwarmError
+from swarm_core.models import Instance, Message
+from swarm_core.ops import review
+from swarm_core.store import feedback, instances, messages, migrations, search
+from swarm_core.store.database import open_database
+
+AT = "2026-01-01T00:00:00.000Z"
+_ROOT = str(Path(__file__).parents[2])
+_LIMIT = f"{review.LIMIT} (3)"
+_STATES = ("accepted", "injected", "seen", "acknowledged", "held", "expired", "failed")
+_UNDELIVERED = {"accepted", "held", "injected"}
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def version_two(path: Path) -> None:
+    """A database as the second migration left it, with rows in every table that holds any."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        migrations.migrations.apply(sqlite_utils.Database(connection), stop_before="0003_messages")
+        connection.execute("PRAGMA user_version = 2")
+        connection.execute("COMMIT")
+        _fill(connection)
+
+
+def _fill(connection: sqlite3.Connection) -> None:
+    for table, row in _records():
+        marks = ", ".join("?" * len(row))
+        connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
+    connection.execute("UPDATE search_cursor SET indexed = 21 WHERE kind = 'message'")
+
+
+def _records() -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "hosts", {"name": "local", "state": "up", "seen_at": AT}
+    for name, problem in (("work-a1", _LIMIT), ("work-a2", "the worktree is gone"), ("review-a1", "")):
+        yield "instances", _instance(name) | {"problem": problem, "pid": 7, "lines_added": 12}
+    link = {"parent_id": "work-a1", "child_id": "review-a1", "type": "spawned_review"}
+    yield "relationships", link | {"created_at": AT}
+    for number, state in enumerate(_STATES):
+        message = {"seq": 10 * number + 1, "id": f"m{number}", "instance_id": "work-a1", "sender": "operator"}
+        message |= {"state": state, "body": f"number {number}", "created_at": AT, "updated_at": AT}
+        yield "messages", message | {"attempts": number, "error": "no terminal" if state == "failed" else None}
+    said = {"id": "fb-1", "sender": "review-a1", "to_instance": "work-a1", "relationship_id": 1, "body": "rename"}
+    said |= {"feedback_type": "needs_work", "priority": "high", "file_path": "/f.md", "message_id": "m0"}
+    yield "feedback", said | {"created_at": AT}
+    yield "mcp_events", {"at": AT, "instance_id": "work-a1", "actor": "operator", "name": "message:accepted"}
+    action = {"instance_id": "work-a1", "kind": "stop", "state": "done", "actor": "operator"}
+    yield "actions", action | {"started_at": AT}
+    yield "tokens", {"hash": "h", "kind": "instance", "name": "work-a1", "epoch": 3, "created_at": AT}
+    pull = {"forge": "local", "repo_path": "/r", "number": 1, "url": "file:///p", "instance_id": "work-a1"}
+    pull |= {"opened_by": "work-a1", "head_branch": "work-a1", "base_branch": "main", "head_commit": "0" * 40}
+    yield "pulls", pull | {"title": "t", "body": "b", "state": "open", "created_at": AT, "updated_at": AT}
+    request = {"principal": "work-a1", "tool": "search", "digest": "d", "server": "s", "state": "done"}
+    yield "requests", request | {"started_at": AT}
+    kept = {"instance_id": "work-a1", "repo_path": "/r", "ref": "refs/x", '"commit"': "0" * 40, "files": 1}
+    yield "preserved", kept | {"bytes": 2, "why": "stop", "created_at": AT}
+
+
+def _instance(name: str) -> dict[str, Any]:
+    known = {"id": name, "kind": name.partition("-")[0], "status": "running", "wanted": "running"}
+    place = {"host": "local", "repo_path": "/r", "worktree_path": f"/w/{name}", "branch": name}
+    agent = {"base_branch": "main", "tmux_session": name, "agent": "scripted", "conversation_id": "c"}
+    seen = {"activity": "idle", "activity_source": "file", "activity_at": AT, "created_at": AT, "updated_at": AT}
+    return known | place | agent | seen | {"epoch": 3, "agent_number": 1}
+
+
+def rows(path: Path) -> Rows:
+    """Every row of every table by its columns; of the search index and of SQLite's own tables nothing."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        names = [r[0] for r in connection.execute("SELECT name FROM pragma_table_list WHERE schema = 'main'")]
+        kept = [n for n in names if not n.startswith(("sqlite_", "search")) or n == "search_cursor"]
+        return {n: [dict(r) for r in connection.execute(f"SELECT * FROM {n}")] for n in kept}
+
+
+def schema(path: Path) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        version = connection.execute("PRAGMA user_version").fetchall()
+        return version + connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
+
+
+def columns(path: Path, table: str) -> set[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def columns_before(folder: Path, table: str) -> set[str]:
+    path = folder / "before.db"
+    if not path.exists():
+        version_two(path)
+    return columns(path, table)
+
+
+def same_columns(before: Rows, after: Rows) -> Rows:
+    """What is there now, without the columns and tables that are new."""
+    return {
+        table: [{name: new[name] for name in old} for old, new in zip(was, after[table], strict=True)]
+        for table, was in before.items()
+    }
+
+
+def test_every_row_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.db"
+    version_two(path)
+    before = rows(path)
+    open_database(path).close()
+    after = rows(path)
+    assert [r["name"] for r in after["_sqlite_migrations"]] == migrations.names()
+    del before["_sqlite_migrations"]
+    for row in before["instances"]:
+        row["problem"] = "" if row["problem"] == _LIMIT else row["problem"]
+    for row in before["messages"]:
+        row["error"] = row["error"] or ""
+    assert {table for table, was in before.items() if not was} == set()
+    assert same_columns(before, after) == before
+    new = after.keys() - before.keys() - {"_sqlite_migrations"}
+    assert "usage" in new
+    assert [table for table in new if after[table]] == []
+
+
+def test_records_are_read_as_before_and_nothing_refers_to_what_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.db"
+    version_two(path)
+    with closing(open_database(path)) as db:
+        assert db.rows("PRAGMA foreign_key_check") == []
+        assert db.check() == []
+        assert [m.state for m in messages.of(db, "work-a1")] == list(_STATES)
+        assert {m.kind for m in messages.of(db, "work-a1")} == {"message"}
+        assert [f.message_id for f in feedback.of(db, "work-a1")] == ["m0"]
+        with db.write():
+            assert messages.accept(db, "work-a1", sender="operator", body="the newest").state == "accepted"
+        newest = db.rows("SELECT seq FROM messages ORDER BY seq DESC")[0][0]
+        assert newest > 61
+        assert [hit.ref for hit in search.find(db, "newest")] == [messages.of(db, "work-a1")[-1].id]
+
+
+def test_the_mark_of_used_review_rounds_moves_to_its_own_column(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.db"
+    version_two(path)
+    with closing(open_database(path)) as db:
+        marks = {i.id: (i.needs_person, i.problem) for i in instances.listed(db)}
+    assert marks == {
+        "work-a1": (_LIMIT, ""),
+        "work-a2": ("", "the worktree is gone"),
+        "review-a1": ("", ""),
+    }
+
+
+def test_what_is_new_is_read_and_has_a_default(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.db"
+    version_two(path)
+    open_database(path).close()
+    for table, record in (("messages", Message), ("instances", Instance)):
+        known = {f.name: f.default for f in dataclasses.fields(record)}
+        assert columns(path, table) - {"seq"} == known.keys()
+        empty = [row for row in rows(path)[table] if row["id"] in ("m0", "review-a1")]
+        for row in empty:
+            new = {name: row[name] for name in columns(path, table) - columns_before(tmp_path, table)}
+            assert new
+            assert new == {name: known[name] for name in new}
+
+
+def test_a_message_has_one_of_the_known_states_and_kinds(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.db"
+    version_two(path)
+    with closing(open_database(path)) as db:
+        for column, known in (("state", _STATES), ("kind", ("message", "feedback", "review", "notice"))):
+            for value in known:
+                with db.write():
+                    db.execute(f"UPDATE messages SET {column} = ? WHERE id = 'm0'", [value])
+            with pytest.raises(SwarmError) as refused, db.write():
+                db.execute(f"UPDATE messages SET {column} = 'other' WHERE id = 'm0'")
+            assert refused.value.code == "DATABASE_ERROR"
+
+
+def test_what_is_not_delivered_is_found_in_order_by_an_index(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.db"
+    version_two(path)
+    question = (
+        "SELECT id, state FROM messages WHERE instance_id = 'work-a1'"
+        " AND state IN ('accepted', 'held', 'injected') ORDER BY seq"
+    )
+    with closing(open_database(path)) as db:
+        found = [r["id"] for r in db.rows(question)]
+        assert found == [f"m{n}" for n, state in enumerate(_STATES) if state in _UNDELIVERED]
+        plan = " ".join(str(r[3]) for r in db.rows(f"EXPLAIN QUERY PLAN {question}"))
+        assert "messages_undelivered" in plan
+        assert "TEMP B-TREE" not in plan
+
+
+_KILLED_AT = """
+import os, signal, sqlite3
+from swarm_core.store import migrations
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+moments = [*migrations._MESSAGES, "PRAGMA user_version = 3", "COMMIT"]
+def die(sql):
+    if sql == moments[int(sys.argv[2])]:
+        os.kill(os.getpid(), signal.SIGKILL)
+connection.set_trace_callback(die)
+migrations.apply(connection)
+"""
+_MOMENTS = len(migrations._MESSAGES) + 2
+
+
+@pytest.mark.parametrize("moment", [0, 1, 2, 3, 4, _MOMENTS // 2, _MOMENTS - 3, _MOMENTS - 2, _MOMENTS - 1])
+def test_a_process_killed_in_the_middle_leaves_the_schema_before(tmp_path: Path, moment: int) -> None:
+    path = tmp_path / "swarm.db"
+    version_two(path)
+    before, shape = rows(path), schema(path)
+    program = f"import sys; sys.path.insert(0, {_ROOT!r})\n{_KILLED_AT}"
+    argv = [sys.executable, "-c", program, str(path), str(moment)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (rows(path), schema(path)) == (before, shape)
+    with closing(open_database(path)) as db:
+        assert db.rows("PRAGMA foreign_key_check") == []
+        assert len(messages.of(db, "work-a1")) == len(_STATES)
+
+
+def test_a_migration_that_fails_changes_nothing_and_succeeds_when_its_cause_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.db"
+    version_two(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE usage (in_the_way)")
+    before, shape = rows(path), schema(path)
+    with pytest.raises(SwarmError) as refused:
+        open_database(path).close()
+    assert refused.value.code == "DATABASE_ERROR"
+    assert (rows(path), schema(path)) == (before, shape)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE usage")
+    open_database(path).close()
+    assert len(rows(path)["messages"]) == len(_STATES)
