@@ -185,6 +185,8 @@ EVENTS: dict[str, str] = {
     " tells of those that have no event of their own.",
     "token:issued": "A token was made for a principal.",
     "token:revoked": "A principal's tokens were revoked.",
+    "mcp:connected": "An agent has connected to the coordinator for the first time since its start.",
+    "mcp:reconnect": "An agent that never connected was told to try again.",
     "host:lost": "A host did not answer; nothing is known of its instances until it is back.",
     "host:back": "A host that was lost answers again.",
     "coordinator:started": "The coordinator took the database and adopted the live instances.",

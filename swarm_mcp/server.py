@@ -26,6 +26,7 @@ from swarm_core.process import Card
 from swarm_core.store import events, instances, requests
 from swarm_core.swarm import Swarm
 from swarm_mcp import metrics as prometheus
+from swarm_mcp.arrivals import Arrivals
 from swarm_mcp.dispatch import Dispatcher
 from swarm_mcp.door import MCP_SCOPE, Door
 from swarm_mcp.hooks import Hooks
@@ -146,7 +147,14 @@ def service(
         actor = scope["swarm.principal"].actor
         refusals.add("session of another", code="NOT_FOUND", principal=actor, session=session[:8], path="/mcp")
 
+    def begun(scope: Scope) -> None:
+        principal = scope["swarm.principal"]
+        if principal.kind == PrincipalKind.INSTANCE:
+            arrivals.note(principal.name)
+
+    arrivals = Arrivals(store)
     manager.on_foreign = foreign
+    manager.on_begun = begun
     identity = Identity(store)
     return Service(card, settings, swarm, watch, store, servers, identity, metrics, dispatcher, refusals, manager)
 

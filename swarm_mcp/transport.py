@@ -83,10 +83,12 @@ class HybridTransport(StreamableHTTPServerTransport):
         idle_timeout: float | None,
         commit_after: float,
         at_once: AtOnce,
+        on_begun: Callable[[Scope], None],
     ) -> None:
         super().__init__(session_id, security_settings=security_settings, idle_timeout=idle_timeout)
         self._commit_after = commit_after
         self._at_once = at_once
+        self._on_begun = on_begun
         self._version: str | None = None
         self._answering: set[str] = set()
 
@@ -148,6 +150,7 @@ class HybridTransport(StreamableHTTPServerTransport):
                 first = await upcoming(None)
             if message.method == "initialize" and isinstance(first, t.JSONRPCResponse):
                 self._version = first.result.get("protocolVersion")
+                self._on_begun(scope)
             if takes_json and _is_answer(first):
                 await self._json(first)(scope, receive, send)
             else:
@@ -211,6 +214,7 @@ class HybridSessionManager(StreamableHTTPSessionManager):
     """The open sessions. There is no event store: the SDK's would show one session's answers to another.
 
     `on_foreign` is told of a request that names somebody else's session; its sender is told that there is none.
+    `on_begun` is told when a client has connected.
     """
 
     def __init__(
@@ -236,6 +240,7 @@ class HybridSessionManager(StreamableHTTPSessionManager):
         self._at_once = at_once
         self._listeners: dict[str, str] = {}
         self.on_foreign = on_foreign
+        self.on_begun: Callable[[Scope], None] = lambda _: None
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -285,6 +290,7 @@ class HybridSessionManager(StreamableHTTPSessionManager):
             idle_timeout=self.session_idle_timeout,
             commit_after=self._commit_after,
             at_once=self._at_once,
+            on_begun=self.on_begun,
         )
         if requestor is not None:
             self._make_room(requestor)

@@ -99,7 +99,8 @@ class Agent(Protocol):
     """One agent program.
 
     `plain_prompt` says that it carries out its prompt line by line, so that nothing may be written around what it
-    was asked: instructions meant for a model would be taken for steps.
+    was asked: instructions meant for a model would be taken for steps. `reconnect` is what to type when it started
+    without its tools and would never look for them again; empty when it does by itself.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Agent(Protocol):
     install_hint: str
     plain_prompt: bool
     ways: Ways
+    reconnect: str
 
     def plan(self, spec: Spec, *, resume: bool) -> Plan:
         """How to start; with `resume`, also how to go on with the conversation if there is one."""
@@ -148,6 +150,7 @@ class Mute:
     """Defaults of a program that has no hooks and keeps no log we can read."""
 
     ways = Ways()
+    reconnect = ""
 
     def hook_reply(self, event: str, text: str) -> dict[str, Any] | None:
         return None

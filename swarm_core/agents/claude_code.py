@@ -66,6 +66,7 @@ class ClaudeCode:
     experimental = False
     install_hint = "npm install -g @anthropic-ai/claude-code, then run claude once to sign in"
     plain_prompt = False
+    reconnect = "/mcp reconnect swarm"
     ways = Ways(joins=True, hooks=frozenset({"PostToolUse", "PostToolUseFailure", "Stop"}), confirms=True)
 
     def plan(self, spec: Spec, *, resume: bool) -> Plan:

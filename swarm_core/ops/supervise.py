@@ -10,7 +10,7 @@ from typing import Any
 
 from swarm_core.errors import SwarmError
 from swarm_core.models import Activity, Instance, Kind, Status, Wanted, parse_iso
-from swarm_core.ops import decide, stop
+from swarm_core.ops import connection, decide, stop
 from swarm_core.ops.context import Context, place
 from swarm_core.ops.reconcile import Finding, finish_open, look
 from swarm_core.store import actions, events, instances, search
@@ -72,6 +72,7 @@ class Supervisor:
         self._try("counting changed lines", self._refresh_changes)
         self._try("filling pools", self._fill_pool)
         self._try("ending overdue reviews", lambda: decide.end_overdue_reviews(self._context))
+        self._try("bringing agents back to their tools", lambda: connection.reconnect(self._context))
         self._try("stopping reviewers that are done", self._stop_reviewers)
         self._try("indexing for search", self._index)
 

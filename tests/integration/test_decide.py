@@ -1,0 +1,200 @@
+"""What only a person decides, and what is reported to one: limits, disagreement, overdue reviews, reboots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from swarm_core.models import Instance, Relationship
+from swarm_core.ops import decide, supervise
+from swarm_core.ops.supervise import Supervisor
+from swarm_core.store import instances, messages, relationships
+from swarm_core.swarm import Swarm
+from tests.integration.review_fixture import code_of, commit, finished_work, head, needs_work, rounds
+from tests.support import wait_until
+from tests.world import World
+
+__all__ = ["rounds"]
+
+
+@pytest.fixture
+def swarm(world: World) -> Iterator[Swarm]:
+    with world.open() as opened:
+        yield opened
+
+
+def reviewed(swarm: Swarm, work: Instance) -> Instance:
+    return swarm.request_review(work.id, reviewer_prompt="say reviewing")
+
+
+def sent_back(swarm: Swarm, work: Instance, *, more: bool = True) -> None:
+    needs_work(swarm, reviewed(swarm, work), "Please do more.")
+    if more:
+        commit(work, f"more-{len(links(swarm, work))}.txt")
+
+
+def links(swarm: Swarm, work: Instance) -> list[Relationship]:
+    return relationships.reviews_of(swarm.context.db, work.id)
+
+
+def last_message(swarm: Swarm, work: Instance) -> str:
+    return messages.of(swarm.context.db, work.id)[-1].body
+
+
+def names(swarm: Swarm, work: Instance) -> list[str]:
+    return [e.name for e in swarm.events(after=0, instance_id=work.id, limit=1000)]
+
+
+@pytest.fixture
+def at_the_limit(world: World, swarm: Swarm, rounds: Callable[[int], None]) -> Iterator[tuple[Swarm, Instance]]:
+    rounds(1)
+    with world.open() as limited:
+        work = finished_work(world, limited)
+        sent_back(limited, work)
+        assert code_of(limited.request_review, work.id) == "REVIEW_LIMIT_EXCEEDED"
+        assert limited.find(work.id).needs_person
+        yield limited, work
+
+
+def test_accepted_work_is_approved_and_its_agent_is_told(at_the_limit: tuple[Swarm, Instance]) -> None:
+    swarm, work = at_the_limit
+    done = swarm.accept(work.id, message="Good enough.", actor="kim")
+    assert (done.status, swarm.find(work.id).needs_person) == ("approved", "")
+    assert head(work) in last_message(swarm, work)
+    assert last_message(swarm, work).endswith("Good enough.")
+    assert "work:accepted" in names(swarm, work)
+
+
+def test_another_scope_gives_the_work_its_rounds_again(at_the_limit: tuple[Swarm, Instance]) -> None:
+    swarm, work = at_the_limit
+    after = swarm.rescope(work.id, "Only the parser.")
+    assert (after.status, after.needs_person) == ("running", "")
+    assert "Only the parser." in last_message(swarm, work)
+    review = reviewed(swarm, work)
+    assert swarm.review_link(review.id).verdict is None
+    needs_work(swarm, review, "Once more.")
+    assert code_of(swarm.request_review, work.id) == "REVIEW_LIMIT_EXCEEDED"
+
+
+def test_abandoned_work_is_ended_and_its_commits_stay(world: World, at_the_limit: tuple[Swarm, Instance]) -> None:
+    swarm, work = at_the_limit
+    tip = head(work)
+    done = swarm.abandon(work.id, why="done in another way")
+    assert (done.status, done.wanted, done.reason) == ("failed", "stopped", "done in another way")
+    assert not world.sessions().get(work.id)
+    assert head(work) == tip
+    assert swarm.find(work.id).needs_person == ""
+
+
+@pytest.mark.parametrize("act", ["accept", "rescope", "abandon"])
+def test_a_decision_ends_the_review_that_is_under_way(world: World, swarm: Swarm, act: str) -> None:
+    work = finished_work(world, swarm)
+    review = reviewed(swarm, work)
+    getattr(swarm, act)(work.id, *(["Only half."] if act == "rescope" else []))
+    assert swarm.review_link(review.id).verdict == "none"
+    assert relationships.open_review(swarm.context.db, work.id) is None
+    assert code_of(swarm.set_status, review.id, "approved", actor=review.id) == "WORKFLOW_INVALID_STATE"
+
+
+@pytest.mark.parametrize("act", ["accept", "rescope"])
+def test_what_has_ended_is_decided(world: World, swarm: Swarm, act: str) -> None:
+    work = finished_work(world, swarm)
+    swarm.stop(work.id)
+    assert code_of(getattr(swarm, act), work.id, *(["x"] if act == "rescope" else [])) == "WORKFLOW_INVALID_STATE"
+
+
+def test_a_commit_that_is_sent_back_twice_is_a_disagreement(world: World, swarm: Swarm) -> None:
+    work = finished_work(world, swarm)
+    sent_back(swarm, work, more=False)
+    assert swarm.find(work.id).needs_person == ""
+    sent_back(swarm, work, more=False)
+    assert "disagree" in swarm.find(work.id).needs_person
+    assert "review:disagreement" in names(swarm, work)
+
+
+def test_a_review_without_a_verdict_in_time_is_reported_and_approves_nothing(world: World, swarm: Swarm) -> None:
+    work = finished_work(world, swarm)
+    review = reviewed(swarm, work)
+    assert decide.end_overdue_reviews(swarm.context) == []
+    age(swarm, review, hours=25)
+    assert decide.end_overdue_reviews(swarm.context) == [review.id]
+    assert decide.end_overdue_reviews(swarm.context) == []
+    found = swarm.find(work.id)
+    assert (found.status, swarm.review_link(review.id).verdict) == ("running", "none")
+    assert "no verdict within 24 hours" in found.needs_person
+    assert "Nothing was approved" in last_message(swarm, work)
+    assert code_of(swarm.set_status, review.id, "approved", actor=review.id) == "WORKFLOW_INVALID_STATE"
+
+
+def age(swarm: Swarm, review: Instance, *, hours: float) -> None:
+    db = swarm.context.db
+    with db.write():
+        db.execute(
+            "UPDATE relationships SET created_at = strftime('%Y-%m-%dT%H:%M:%S.000+00:00', created_at, ?)"
+            " WHERE child_id = ?",
+            (f"-{hours} hours", review.id),
+        )
+
+
+def test_a_reviewer_that_is_done_is_stopped_and_can_be_started_again(
+    world: World, swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = finished_work(world, swarm)
+    review = reviewed(swarm, work)
+    world.wait_idle(swarm, review.id)
+    supervisor = Supervisor(swarm.context)
+    monkeypatch.setattr(supervise, "_REVIEWER_STAYS", 0.0)
+    supervisor.do_chores()
+    assert swarm.find(review.id).wanted == "running", "it has not said anything yet"
+    needs_work(swarm, review, "Please do more.")
+    supervisor.do_chores()
+    swarm.reconcile()
+    assert (swarm.find(review.id).wanted, world.sessions().get(review.id, False)) == ("stopped", False)
+    assert swarm.find(work.id).wanted == "running"
+    assert swarm.restart(review.id).wanted == "running"
+
+
+def test_a_reviewer_that_said_something_a_moment_ago_is_left_alone(world: World, swarm: Swarm) -> None:
+    work = finished_work(world, swarm)
+    review = reviewed(swarm, work)
+    world.wait_idle(swarm, review.id)
+    needs_work(swarm, review, "Please do more.")
+    Supervisor(swarm.context).do_chores()
+    assert swarm.find(review.id).wanted == "running"
+
+
+def test_after_a_reboot_one_command_resumes_all_and_no_second_time(world: World, swarm: Swarm) -> None:
+    works = [world.wait_idle(swarm, world.work(swarm).id) for _ in range(3)]
+    stopped = world.work(swarm)
+    swarm.stop(stopped.id)
+    world.kill_tmux()
+    first = json.loads(world.command("resume", "--json", timeout=120).stdout)
+    assert sorted(i["id"] for i in first) == sorted(w.id for w in works)
+    assert {i["wanted"] for i in first} == {"running"}
+    for work in works:
+        found = swarm.find(work.id)
+        assert (found.conversation_id, found.epoch) == (work.conversation_id, work.epoch + 1)
+        wait_until(
+            lambda work=work: "resumed conversation" in swarm.screen(swarm.find(work.id)),
+            timeout=20,
+            what=f"{work.id} goes on",
+        )
+    assert json.loads(world.command("resume", "--json").stdout) == []
+    assert swarm.find(stopped.id).wanted == "stopped"
+
+
+def test_a_review_is_started_by_hand(world: World, swarm: Swarm) -> None:
+    work = finished_work(world, swarm)
+    done = world.command("review", work.id, "say looking", "--json")
+    review = json.loads(done.stdout)
+    assert (review["kind"], review["parent_id"]) == ("review", work.id)
+    assert instances.get(swarm.context.db, work.id).status == "waiting_review"
+
+
+def test_the_commands_of_a_decision(world: World, swarm: Swarm) -> None:
+    work = finished_work(world, swarm)
+    assert world.command("rescope", work.id, "half of it").stdout == f"{work.id}: running\n".encode()
+    assert world.command("accept", work.id).stdout == f"{work.id}: approved\n".encode()
+    assert json.loads(world.command("abandon", work.id, "--json").stdout)["status"] == "failed"
