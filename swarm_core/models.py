@@ -178,6 +178,7 @@ EVENTS: dict[str, str] = {
     "feedback:sent": "Feedback for an instance was recorded.",
     "pull:opened": "A pull request was opened.",
     "pull:updated": "An open pull request was asked for again at another commit; metadata has both.",
+    "pull:merged": "A pull request was found merged: its base branch has its commit.",
     "tool:called": "A tool was called; error_code says why if it failed.",
     "tool:denied": "A tool call was not allowed; metadata names the rule that decided.",
     "tool:interrupted": "The server died in the middle of a tool call.",

@@ -365,6 +365,10 @@ class Swarm:
             recorded=recorded,
         )
 
+    def note_merged(self, target_id: str, *, actor: str = "operator") -> Pull:
+        """Note that the pull request of an instance's branch was merged; git is asked whether it was."""
+        return pulls.note_merged(self.context, self.find(target_id).id, actor=actor)
+
     def finish_spawn(self, instance_id: str) -> Instance:
         """Carry a reserved spawn to its end; the coordinator may have been quicker, also to fail."""
         with contextlib.ExitStack() as stack:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from swarm_core.agents import claude_screen
 from swarm_core.agents.base import (
     RESUME_PROMPT,
     Dialog,
@@ -23,7 +24,6 @@ from swarm_core.agents.base import (
     Spec,
     Usage,
     Ways,
-    last_lines,
     prompt_argument,
 )
 
@@ -108,17 +108,7 @@ class ClaudeCode:
         return Reading(activity, detail, _moment(body.get("statusUpdatedAt")))
 
     def read_screen(self, text: str) -> Reading | None:
-        lines = last_lines(text, 24)
-        joined = "\n".join(lines)
-        blocked = _dialog(lines, joined)
-        if blocked is not None:
-            return Reading("blocked", blocked)
-        # The footer is below the answer; an answer that quotes it further up is not the footer.
-        if any("esc to interrupt" in line for line in lines[-4:]):
-            return Reading("busy", "retrying" if re.search(r"· Retrying in \d+s", joined) else "")
-        if not any(_is_prompt_box(line) for line in lines[-6:]):
-            return None
-        return Reading("idle", _error_shown(lines))
+        return claude_screen.read(text)
 
     def read_hook(self, event: str, body: dict[str, Any]) -> Reading | None:
         tool = str(body.get("tool_name") or "")
@@ -163,21 +153,7 @@ class ClaudeCode:
         return {"hookSpecificOutput": {"hookEventName": event, **decision}}
 
     def read_dialog(self, text: str) -> Dialog | None:
-        lines = [_unframed(line) for line in text.rstrip().splitlines()]
-        chosen = [index for index, line in enumerate(lines) if _CHOICE.match(line)]
-        if not chosen or _dialog(last_lines(text, 24), text) is None:
-            return None
-        first = last = chosen[-1]
-        while first > 0 and _OPTION.match(lines[first - 1]):
-            first -= 1
-        while last + 1 < len(lines) and (_OPTION.match(lines[last + 1]) or _continues(lines, last + 1)):
-            last += 1
-        options = _options(lines[first : last + 1])
-        above = lines[:first]
-        rule = max((n for n, line in enumerate(above) if _RULE.fullmatch(line)), default=-1)
-        asked = "\n".join(above[rule + 1 :]).strip()
-        keys = tuple(number for number, _ in options)
-        return Dialog(asked, tuple(label for _, label in options), keys, _dialog(last_lines(text, 24), text) or "")
+        return claude_screen.dialog(text)
 
     def is_receipt(self, line: str) -> bool:
         """What is queued while the program is busy has not been seen yet."""
@@ -264,77 +240,6 @@ def _moment(value: object) -> str | None:
     except (ValueError, OverflowError, OSError):
         return None
     return at.astimezone(UTC).isoformat(timespec="milliseconds") if at.tzinfo else None
-
-
-_DIALOGS = (
-    (re.compile(r"^Do you want to (proceed|make this edit|create|allow)\b"), "permission prompt"),
-    (re.compile(r"^MCP server .+ requests your input"), "elicitation"),
-    (re.compile(r"\btrust (the files in )?this folder\b"), "trust"),
-    (re.compile(r"Bypass Permissions mode", re.IGNORECASE), "bypass warning"),
-    (re.compile(r"^Select login method"), "login"),
-)
-_CHOICE = re.compile(r"^(│\s*)?❯\s*\d+\.\s")
-_OPTION = re.compile(r"^(?:❯\s*|\s*)(\d+)\.\s+(.*)$")
-_RULE = re.compile(r"[─━╌▔_-]{8,}.*")
-
-
-def _unframed(line: str) -> str:
-    return re.sub(r"\s*│\s*$", "", re.sub(r"^\s*│\s?", "", line)).rstrip()
-
-
-def _continues(lines: list[str], index: int) -> bool:
-    """A line that belongs to the choice above it: indented, and not the hint below the choices."""
-    line = lines[index]
-    return bool(re.match(r"\s{3,}\S", line)) and "Esc to" not in line and "Enter to" not in line
-
-
-def _options(lines: list[str]) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    for line in lines:
-        if option := _OPTION.match(line):
-            found.append((option[1], option[2].strip()))
-        elif found:
-            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
-    return found
-
-
-def _dialog(lines: list[str], joined: str) -> str | None:
-    """The kind of dialog on the screen; a dialog has a chosen line and stands at the bottom."""
-    if any(re.match(r"MCP server .+ requests your input", line.lstrip("│ ")) for line in lines):
-        return "elicitation"
-    choices = [index for index, line in enumerate(lines) if _CHOICE.match(line)]
-    if not choices or len(lines) - choices[-1] > 8:
-        return None
-    above = [line.lstrip("│ ") for line in lines[: choices[-1]]]
-    for line in reversed(above):
-        for pattern, kind in _DIALOGS:
-            if pattern.search(line):
-                return kind
-    return "choice" if re.search(r"Esc to (cancel|exit)|Enter to confirm", joined) else None
-
-
-def _is_prompt_box(line: str) -> bool:
-    return line.lstrip("│ ").startswith("❯") or "? for shortcuts" in line or line.startswith("⏵⏵")
-
-
-_ERRORS = (
-    (re.compile(r"^● API Error: (529|429)"), "overloaded"),
-    (re.compile(r"Credit balance (is )?too low"), "out of credit"),
-    (re.compile(r"Prompt is too long"), "context full"),
-    (re.compile(r"Please run /login"), "login needed"),
-    (re.compile(r"^● API Error"), "api error"),
-)
-
-
-def _error_shown(lines: list[str]) -> str:
-    """The error of the last answer, if it was one: nothing but its own turn line follows it."""
-    for line in reversed(lines):
-        for pattern, kind in _ERRORS:
-            if pattern.search(line):
-                return f"error: {kind}"
-        if line.startswith("●"):
-            return ""
-    return ""
 
 
 def _notification(kind: str) -> Reading | None:

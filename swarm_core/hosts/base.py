@@ -189,6 +189,10 @@ class Host(Protocol):
         """The commit the instance's branch is at; None when it does not exist or has none."""
         ...
 
+    def has_commit(self, repo_path: str, branch: str, commit: str) -> bool:
+        """Whether the commit is on the branch; not on one that does not exist."""
+        ...
+
     def delete_branch(self, place: Place) -> bool:
         """Delete the branch if every commit on it is on another branch or a tag too; True when it is gone."""
         ...

@@ -181,6 +181,10 @@ class LocalHost:
     def branch_tip(self, place: Place) -> str | None:
         return history.tip(place["repo_path"], place["branch"]) if self._has_repo(place) else None
 
+    def has_commit(self, repo_path: str, branch: str, commit: str) -> bool:
+        tip = _commit_of(repo_path, branch)
+        return tip is not None and commits.count_beyond(repo_path, commit, [tip]) == 0
+
     def delete_branch(self, place: Place) -> bool:
         if not self._has_repo(place):
             return False

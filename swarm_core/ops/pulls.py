@@ -1,4 +1,4 @@
-"""Pull requests: opening the one of an instance's branch, by its author, its reviewer or a person."""
+"""Pull requests: opening the one of an instance's branch, and noting that it was merged."""
 
 from __future__ import annotations
 
@@ -67,6 +67,47 @@ def open_pull(
             _record(context, work, pull, actor)
             recorded(pull)
         undo.pop_all()
+    return pull
+
+
+def note_merged(context: Context, target_id: str, *, actor: str) -> Pull:
+    """Note that the pull request of an instance's branch was merged, as git shows; twice is no change.
+
+    Merged is one whose own commit is on the base branch, as a merge or a fast-forward leaves it. Raises Conflict
+    (PULL_NOT_MERGED) for any other. An ended instance keeps its status.
+    """
+    work = _target(context, target_id)
+    pull = _newest(context, work)
+    if pull.state == PullState.MERGED:
+        return pull
+    if not context.host(work).has_commit(work.repo_path, pull.base_branch, pull.head_commit):
+        raise Conflict(
+            f"{pull.base_branch} does not have commit {verdict.short(pull.head_commit)} of pull request"
+            f" #{pull.number}",
+            code="PULL_NOT_MERGED",
+            hint=f"merge it with `git merge`; the steps are in {pull.url}",
+            details={"number": pull.number, "base_branch": pull.base_branch, "head_commit": pull.head_commit},
+        )
+    with context.db.write():
+        now = _newest(context, work)
+        if now.state == PullState.MERGED:
+            return now
+        if now != pull:
+            raise Conflict(f"pull request #{pull.number} has changed a moment ago", hint="try again")
+        merged = pulls.set_state(context.db, pull, PullState.MERGED)
+        told = {"number": pull.number, "url": pull.url, "commit": pull.head_commit}
+        told |= {"branch": pull.head_branch, "base_branch": pull.base_branch}
+        events.add(context.db, "pull:merged", instance_id=work.id, actor=actor, metadata=told)
+        if Status.PR_MERGED in TRANSITIONS[Status(instances.get(context.db, work.id).status)]:
+            reason = f"pull request #{pull.number}"
+            instances.change_status(context.db, work.id, Status.PR_MERGED, actor=actor, reason=reason)
+    return merged
+
+
+def _newest(context: Context, work: Instance) -> Pull:
+    pull = pulls.newest_of(context.db, work.repo_path, work.branch)
+    if pull is None or pull.state == PullState.CLOSED:
+        raise NotFound(f"{work.id} has no open pull request", hint=f"`swarm show {work.id}` tells where it is")
     return pull
 
 

@@ -37,6 +37,20 @@ def set_head(db: Database, pull: Pull, head_commit: str) -> Pull:
     return dataclasses.replace(pull, head_commit=head_commit, updated_at=now)
 
 
+def set_state(db: Database, pull: Pull, state: PullState) -> Pull:
+    now = db.now()
+    db.execute("UPDATE pulls SET state = ?, updated_at = ? WHERE id = ?", (str(state), now, pull.id))
+    return dataclasses.replace(pull, state=str(state), updated_at=now)
+
+
+def newest_of(db: Database, repo_path: str, head_branch: str) -> Pull | None:
+    """The last pull request of a branch, in whatever state."""
+    row = db.row(
+        f"{_SELECT} WHERE repo_path = ? AND head_branch = ? ORDER BY id DESC LIMIT 1", (repo_path, head_branch)
+    )
+    return Pull(*row) if row else None
+
+
 def open_of(db: Database, repo_path: str, head_branch: str) -> Pull | None:
     """The open pull request of a branch."""
     row = db.row(

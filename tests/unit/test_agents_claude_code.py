@@ -173,18 +173,18 @@ SCREENS = {
     "idle in bypass mode": (f"● Done.\n{RULE}\n❯ \n{RULE}\n  ⏵⏵ bypass permissions on", Reading("idle")),
     "permission": (
         "Bash command\n  rm -rf build\nDo you want to proceed?\n❯ 1. Yes\n  2. No\nEsc to cancel",
-        Reading("blocked", "permission prompt"),
+        Reading("blocked", "permission"),
     ),
     "edit in a box": (
         "│ Do you want to make this edit to a.py?\n│ ❯ 1. Yes\n│   2. No",
-        Reading("blocked", "permission prompt"),
+        Reading("blocked", "permission"),
     ),
     "elicitation": ("MCP server “swarm” requests your input\n  name: ", Reading("blocked", "elicitation")),
     "trust": (
         "Do you trust the files in this folder?\n❯ 1. Yes, proceed\n  2. No, exit",
         Reading("blocked", "trust"),
     ),
-    "some other choice": ("Pick one\n❯ 1. Red\n  2. Blue\nEsc to cancel", Reading("blocked", "choice")),
+    "some other choice": ("Pick one\n❯ 1. Red\n  2. Blue\nEsc to cancel", Reading("blocked", "question")),
     "overloaded": (
         f"● API Error: 529 Overloaded\n{RULE}\n❯ \n{RULE}\n  ? for shortcuts",
         Reading("idle", "error: overloaded"),
