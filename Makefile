@@ -7,6 +7,9 @@ INSTALLED := $(VENV)/.installed
 INSPECTOR_VERSION := 0.16.8
 INSPECTOR := @modelcontextprotocol/inspector-cli@$(INSPECTOR_VERSION) @modelcontextprotocol/sdk@1.32.2
 INSPECTED := $(VENV)/node/.inspector-$(INSPECTOR_VERSION)
+# The real Claude Code, which the tests start with a scripted model on the loopback.
+CLAUDE_VERSION := 2.1.197
+CLAUDE := $(VENV)/claude/.installed-$(CLAUDE_VERSION)
 # The newest Python that will do; choose another with `make setup PYTHON=python3.12`.
 FIND_PYTHON = for p in python3.14 python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
@@ -38,7 +41,7 @@ help:
 	@echo "make docs    write docs/reference again from the code"
 	@echo "make clean   remove .venv and caches"
 
-setup: system $(INSTALLED) $(INSPECTED)
+setup: system $(INSTALLED) $(INSPECTED) $(CLAUDE)
 	@echo "ready: . $(BIN)/activate"
 
 # System packages are installed only when one is missing, and only by root; anybody else is told the command.
@@ -88,6 +91,12 @@ $(INSPECTED): | $(INSTALLED)
 	if npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/node $(INSPECTOR); then touch $@; \
 	else echo "the MCP inspector could not be installed, and its test will fail" >&2; fi
 
+$(CLAUDE): | $(INSTALLED) $(INSPECTED)
+	@command -v npm >/dev/null || { echo "npm is missing: the tests with Claude Code need it" >&2; exit 0; }; \
+	echo "installing Claude Code for the tests"; \
+	if npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/claude @anthropic-ai/claude-code@$(CLAUDE_VERSION); \
+	then touch $@; else echo "Claude Code could not be installed, and its tests will fail" >&2; fi
+
 check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -95,7 +104,7 @@ check: $(INSTALLED)
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
 
-test: $(INSTALLED) $(INSPECTED)
+test: $(INSTALLED) $(INSPECTED) $(CLAUDE)
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 demo: $(INSTALLED)
