@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,7 @@ from swarm_core.agents import table
 from swarm_core.agents.base import Agent, Reading
 from swarm_core.errors import SwarmError
 from swarm_core.models import Activity, Instance, MessageState, Principal, Source
-from swarm_core.ops import courier, envelopes
+from swarm_core.ops import courier, dialogs, envelopes
 from swarm_core.store import instances, messages
 from swarm_core.store.database import Database
 from swarm_mcp.loop import LoopStore
@@ -29,6 +30,7 @@ _REPLY_MAX = 32 << 10
 _MOST_IN_A_ROW = 7  # Claude Code ends a turn by itself when hooks have prevented that nine times
 _ANSWERED_WITHIN = 0.25
 _TRIED_FOR = 5.0
+_ASK_EVERY = 0.2
 _MOST_UNWRITTEN = 10_000
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class _Heard:
     at: str
     done: asyncio.Future[None]
     waits: bool = True
+    hold: str = ""
     reply: dict[str, Any] = field(default_factory=dict)
 
 
@@ -61,6 +64,8 @@ class Hooks:
         self._unwritten: list[_Heard] = []
         self._writing: asyncio.Task[None] | None = None
         self._in_a_row: dict[str, int] = {}
+        self._ending = False
+        self._holding = 0
 
     async def answer(self, request: Request) -> JSONResponse:
         principal: Principal = request.scope["swarm.principal"]
@@ -78,7 +83,42 @@ class Hooks:
             return JSONResponse({})
         await asyncio.wait({heard.done}, timeout=_ANSWERED_WITHIN)
         heard.waits = False
+        if heard.hold and heard.done.done():
+            return JSONResponse(await self._hold(heard, request))
         return JSONResponse(heard.reply)
+
+    async def _hold(self, heard: _Heard, request: Request) -> dict[str, Any]:
+        """Wait until somebody answers the agent's dialog from here, or it is over, or we end."""
+        self._holding += 1
+        try:
+            while not self._ending and not await request.is_disconnected():
+                instance = instances.get(self._store.db, heard.instance_id)
+                if not dialogs.is_held(instance, heard.hold):
+                    break
+                if '"answer"' in instance.blocked_on and (given := await self._take(heard)) is not None:
+                    return heard.agent.permission_reply(heard.event, allow=given["allow"], why=given["why"])
+                await asyncio.sleep(_ASK_EVERY)
+        except SwarmError as error:
+            log.warning("the dialog of %s is left to its screen: %s", heard.instance_id, error.code)
+        finally:
+            self._holding -= 1
+        return {}
+
+    async def _take(self, heard: _Heard) -> dict[str, Any] | None:
+        taken: list[dict[str, Any] | None] = []
+
+        def take(db: Database) -> None:
+            taken.append(dialogs.take_answer(db, heard.instance_id, heard.hold))
+
+        await self._store.write(take, within=_TRIED_FOR)
+        return taken[-1]
+
+    async def close(self) -> None:
+        """Let go of the agents that wait for an answer; their dialogs stay on their screens."""
+        self._ending = True
+        deadline = asyncio.get_running_loop().time() + 1.0
+        while self._holding and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(_ASK_EVERY)
 
     def _hear(self, instance_id: str, event: str, body: dict[str, Any]) -> _Heard | None:
         """Queue what was said; None when there is nothing to write down."""
@@ -102,6 +142,8 @@ class Hooks:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         said = prompt if isinstance(prompt, str) else ""
         heard = _Heard(instance_id, event, agent, reading, said, self._store.db.now(), done)
+        if event in agent.ways.asks:
+            heard.hold = secrets.token_hex(8)
         self._metrics.hooks["observed"] += 1
         self._unwritten.append(heard)
         if self._writing is None:
@@ -136,6 +178,8 @@ class Hooks:
             if one.waits:
                 one.reply = self._reply(db, instance, one)
             _observe(db, instance, one)
+            if one.hold and one.waits:
+                dialogs.hold(db, instance.id, one.hold)
 
     def _reply(self, db: Database, instance: Instance, one: _Heard) -> dict[str, Any]:
         """What the agent is told in answer to the hook, recorded as handed over."""

@@ -65,6 +65,7 @@ class Service:
     dispatcher: Dispatcher
     refusals: Refusals
     manager: HybridSessionManager
+    hooks: Hooks
 
     async def health(self, _: Request) -> JSONResponse:
         body = process.health(
@@ -92,6 +93,7 @@ class Service:
 
     async def close(self) -> None:
         """Before the server ends: calls in flight get their answers, open streams are closed."""
+        await self.hooks.close()
         await self.dispatcher.close(patience=_PATIENCE)
         await self.manager.answered(_SENT_WITHIN)
         await self.manager.terminate_where(lambda _: True)
@@ -156,7 +158,10 @@ def service(
     manager.on_foreign = foreign
     manager.on_begun = begun
     identity = Identity(store)
-    return Service(card, settings, swarm, watch, store, servers, identity, metrics, dispatcher, refusals, manager)
+    hooks = Hooks(store, metrics)
+    return Service(
+        card, settings, swarm, watch, store, servers, identity, metrics, dispatcher, refusals, manager, hooks
+    )
 
 
 def application(service: Service, port: int) -> Front:
@@ -174,7 +179,7 @@ def application(service: Service, port: int) -> Front:
     def door(app: ASGIApp, scope: str) -> Door:
         return Door(app, service.identity, service.refusals, scope=scope)
 
-    hooks = Route("/hooks/{event}", Hooks(service.store, service.metrics).answer, methods=["POST"])
+    hooks = Route("/hooks/{event}", service.hooks.answer, methods=["POST"])
     pages = Starlette(
         routes=[
             Route("/hooks/{event}", door(hooks.app, "hooks"), methods=["POST"]),

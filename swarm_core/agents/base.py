@@ -53,7 +53,8 @@ class Ways:
 
     An idle program gets one paste and, `settle` seconds later, Enter; `gap` is the least time between two pastes,
     `joins` allows several messages in one. Of `hooks`, the reply may carry messages into a running turn. A program
-    that `confirms` keeps a log of its own in which every message it has taken is found.
+    that `confirms` keeps a log of its own in which every message it has taken is found. A hook of `asks` waits for
+    a person, who answers the program's dialog through its reply.
     """
 
     settle: float = 0.3
@@ -61,6 +62,7 @@ class Ways:
     joins: bool = False
     hooks: frozenset[str] = frozenset()
     confirms: bool = False
+    asks: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,9 @@ class Agent(Protocol):
     def hook_reply(self, event: str, text: str) -> dict[str, Any] | None:
         """The reply to a hook that hands the text to the agent; None for a hook that cannot."""
 
+    def permission_reply(self, event: str, *, allow: bool, why: str) -> dict[str, Any]:
+        """The reply to a hook of `asks` that answers the dialog."""
+
     def deny_reply(self, event: str, why: str) -> dict[str, Any] | None:
         """The reply to a hook that forbids what the agent is about to do; None for a hook that cannot."""
 
@@ -154,6 +159,9 @@ class Mute:
 
     def hook_reply(self, event: str, text: str) -> dict[str, Any] | None:
         return None
+
+    def permission_reply(self, event: str, *, allow: bool, why: str) -> dict[str, Any]:
+        return {}
 
     def deny_reply(self, event: str, why: str) -> dict[str, Any] | None:
         return None

@@ -46,6 +46,7 @@ HTTP_EVENTS = (
     "SessionEnd",
 )
 _HOOK_TIMEOUT_S = 3
+_PERSON_TIMEOUT_S = 3600  # the dialog is on the screen meanwhile and can be answered there too
 _SESSION_START_TIMEOUT_S = 20
 _ENV = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -67,7 +68,12 @@ class ClaudeCode:
     install_hint = "npm install -g @anthropic-ai/claude-code, then run claude once to sign in"
     plain_prompt = False
     reconnect = "/mcp reconnect swarm"
-    ways = Ways(joins=True, hooks=frozenset({"PostToolUse", "PostToolUseFailure", "Stop"}), confirms=True)
+    ways = Ways(
+        joins=True,
+        hooks=frozenset({"PostToolUse", "PostToolUseFailure", "Stop"}),
+        confirms=True,
+        asks=frozenset({"PermissionRequest"}),
+    )
 
     def plan(self, spec: Spec, *, resume: bool) -> Plan:
         common = (
@@ -81,7 +87,7 @@ class ClaudeCode:
         if os.environ.get("CLAUDE_CONFIG_DIR"):
             env["CLAUDE_CONFIG_DIR"] = os.environ["CLAUDE_CONFIG_DIR"]
         start = (self.program, f"--session-id={spec.conversation_id}", *common, prompt_argument(spec))
-        again = (self.program, f"--resume={spec.conversation_id}", *common, RESUME_PROMPT)
+        again = (self.program, f"--resume={spec.conversation_id}", *common, _resume_prompt(spec))
         return Plan(
             argv=start,
             resume_argv=again if resume else None,
@@ -146,6 +152,12 @@ class ClaudeCode:
             return None
         return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
 
+    def permission_reply(self, event: str, *, allow: bool, why: str) -> dict[str, Any]:
+        """A no ends the turn, as it does on the screen."""
+        no = {"behavior": "deny", "message": why, "interrupt": True}
+        decision: dict[str, Any] = {"behavior": "allow"} if allow else no
+        return {"hookSpecificOutput": {"hookEventName": event, "decision": decision}}
+
     def deny_reply(self, event: str, why: str) -> dict[str, Any] | None:
         if event != "PreToolUse":
             return None
@@ -177,6 +189,15 @@ class ClaudeCode:
         took, gave, read, wrote = (n if isinstance(n := used.get(name), int) and n > 0 else 0 for name in names)
         at = _moment(entry.get("timestamp")) or ""
         return Usage(str(message.get("id")), str(message.get("model")), took, gave, read, wrote, at)
+
+
+def _resume_prompt(spec: Spec) -> str:
+    """The program writes its log late: the conversation of one that was killed at once may lack its task."""
+    if not spec.prompt:
+        return RESUME_PROMPT
+    return (
+        f"{RESUME_PROMPT}\n\nIn case this conversation does not show it, your task is:\n\n{prompt_argument(spec)}"
+    )
 
 
 def _config_dir() -> Path:
@@ -214,7 +235,7 @@ def _settings_json(spec: Spec) -> str:
                     {
                         "type": "http",
                         "url": f"{spec.coordinator_url}/hooks/{event}",
-                        "timeout": _HOOK_TIMEOUT_S,
+                        "timeout": _PERSON_TIMEOUT_S if event == "PermissionRequest" else _HOOK_TIMEOUT_S,
                         "headers": {"Authorization": "Bearer $SWARM_TOKEN"},
                         "allowedEnvVars": ["SWARM_TOKEN"],
                     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ class Scripted(Mute):
             argv=argv,
             resume_argv=(*argv, "--resume") if resume else None,
             resume_probe=(log,) if resume else (),
+            env={"SWARM_HOOKS": "1"} if os.environ.get("SWARM_HOOKS") == "1" else {},
             files={"status.json": json.dumps({"activity": "starting"})},  # an earlier start's would mislead
         )
 

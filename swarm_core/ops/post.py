@@ -13,7 +13,7 @@ from swarm_core.ops.context import Context
 from swarm_core.store import messages
 from swarm_core.tmux.text import clean
 
-BODY_MAX = 4 << 20
+BODY_MAX = 1 << 20
 _LOOK_EVERY = 0.05
 _KNOWN = frozenset({MessageState.SEEN, MessageState.ACKNOWLEDGED})
 

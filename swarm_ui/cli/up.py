@@ -16,11 +16,13 @@ from swarm_core import config, proc, process
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, ExternalFailure, SwarmError, TimedOut
 from swarm_core.process import COORDINATOR, DASHBOARD, UP, Card
+from swarm_core.swarm import Swarm
 from swarm_ui import health, views
 from swarm_ui.cli import output
 
 _HEALTHY_WITHIN = 30.0
 _POLL = 0.05
+_LOOKED_WITHIN = 5.0
 
 
 def up(*, detach: bool, mcp_port: int | None, ui_port: int | None, json: bool) -> None:
@@ -144,12 +146,25 @@ def _healthy(settings: Settings, role: str, supervisor: int) -> bool:
 
 def _tell_up(settings: Settings, *, json: bool, foreground: bool) -> None:
     told = {role: health.state(settings, role) for role in (COORDINATOR, DASHBOARD)}
+    lost = _lost(settings)
     if json:
-        output.write_json({"ok": True, **told}, indent=None if foreground else 2)
+        output.write_json({"ok": True, **told, "lost": lost}, indent=None if foreground else 2)
     else:
         output.fields((role, f"{s['url']}  (pid {s['pid']})") for role, s in told.items() if s)
         output.write("Ctrl-C stops both; agents keep running." if foreground else "`swarm down` stops both.")
+        if lost:
+            some = f"{lost} agents" if lost > 1 else "an agent"
+            output.write(f"The sessions of {some} were lost: `swarm resume` goes on with their conversations.")
     output.flush()
+
+
+def _lost(settings: Settings) -> int:
+    """How many agents lost their session, as in a reboot, once the coordinator has looked."""
+    deadline = time.monotonic() + _LOOKED_WITHIN
+    while (found := health.state(settings, COORDINATOR)) and not found.get("ok") and time.monotonic() < deadline:
+        time.sleep(_POLL)
+    with Swarm.open(settings, os.environ) as swarm:
+        return len(swarm.lost())
 
 
 def _end_orphans(settings: Settings) -> None:

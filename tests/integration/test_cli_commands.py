@@ -18,7 +18,7 @@ from typing import IO, Any
 import pytest
 
 from swarm_core import locks
-from swarm_ui.cli.main import COMMANDS
+from swarm_ui.cli.main import COMMANDS, DAILY
 from tests.integration.cli_fixture import ARGV, Cli, change
 from tests.support import git_run, wait_until
 
@@ -434,8 +434,11 @@ def test_help_fits_a_screen_and_has_an_example_and_json(cli: Cli, command: str) 
 def test_the_first_screen_names_every_command(cli: Cli) -> None:
     shown = cli("--help").out
     assert len(shown.splitlines()) <= 40
-    assert {c.__name__ for c in COMMANDS} <= set(re.findall(r"^  (\w+)  ", shown, re.MULTILINE))
-    assert "..." not in shown.partition("Commands:")[2]
+    by_purpose, _, daily = shown.partition("Commands by purpose")[2].partition("Every day:")
+    named = [name for line in by_purpose.splitlines()[1:] for name in re.findall(r"\w+", line)[1:]]
+    assert sorted(named) == sorted({*(c.__name__ for c in COMMANDS), "token"})
+    assert set(re.findall(r"^  (\w+)  ", daily, re.MULTILINE)) == set(DAILY)
+    assert "..." not in daily
 
 
 class Terminal:

@@ -160,3 +160,57 @@ def test_while_the_coordinator_is_away_messages_are_kept(mcp: Coordinated) -> No
         for message in sent:
             wait_state(swarm, message, "seen", "acknowledged")
         assert [g["message_id"] for g in received(mcp, work)] == [m.id for m in sent]
+
+
+def test_a_busy_agent_with_hooks_gets_its_message_in_the_reply_to_one(
+    mcp: Coordinated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWARM_HOOKS", "1")
+    with mcp.swarm() as swarm:
+        work = mcp.world.work(swarm, "busy 2\nbusy 0.5\nbusy 600")
+        wait_until(lambda: swarm.find(work.id).activity == "busy", timeout=20, what="it works")
+        sent = [swarm.message(work.id, f"number {n}") for n in range(3)]
+        known = [wait_state(swarm, message, "seen") for message in sent]
+        assert {m.how for m in known} == {"hook step start 1"}
+        assert [g["message_id"] for g in received(mcp, work)] == [m.id for m in sent]
+        assert swarm.find(work.id).activity == "busy"
+
+
+def test_a_turn_that_would_end_goes_on_with_the_message(mcp: Coordinated, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWARM_HOOKS", "1")
+    with mcp.swarm() as swarm:
+        work = mcp.world.work(swarm, "busy 3")
+        wait_until(lambda: swarm.find(work.id).activity == "busy", timeout=20, what="it works")
+        message = swarm.message(work.id, "write from-message.txt done")
+        known = wait_state(swarm, message, "seen", "acknowledged")
+        assert known.how.startswith("hook ")
+        wait_until(Path(work.worktree_path, "from-message.txt").exists, timeout=20, what="the message is acted on")
+        assert len(received(mcp, work)) == 1
+
+
+def test_a_message_in_the_prompt_hook_of_another_is_not_taken_for_seen(
+    mcp: Coordinated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mcp.swarm() as swarm:
+        work, other = (mcp.world.work(swarm, "busy 600") for _ in range(2))
+        message = swarm.message(work.id, "say hello")
+        client = mcp.client(mcp.token(other), initialize=False)
+        body = json.dumps({"prompt": f"[swarm msg {message.id} from operator]\nsay hello"}).encode()
+        assert client.post(body, path="/hooks/prompt_submit").status == 200
+        assert messages.get(swarm.context.db, message.id).seen_at is None
+        mine = mcp.client(mcp.token(work), initialize=False)
+        assert mine.post(body, path="/hooks/prompt_submit").status == 200
+        assert wait_state(swarm, message, "seen").seen_at is not None
+
+
+def test_what_nobody_saw_in_time_expires(mcp: Coordinated) -> None:
+    with mcp.swarm() as swarm:
+        work = idle(mcp, swarm)
+        swarm.stop(work.id)
+        message = swarm.message(work.id, "say late")
+        with swarm.context.db.write():
+            swarm.context.db.execute("UPDATE messages SET expires_at = '2020-01-01T00:00:00.000+00:00'")
+        assert wait_state(swarm, message, "expired").error
+        swarm.restart(work.id)
+        mcp.world.wait_idle(swarm, work.id)
+        assert received(mcp, work) == []
