@@ -1,0 +1,78 @@
+"""What the host types into an agent's terminal, and what it refuses to: the last guard before the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from swarm_core.models import Instance
+from swarm_core.ops.context import talk
+from swarm_core.swarm import Swarm
+from tests.support import wait_until
+from tests.world import World
+
+
+@pytest.fixture
+def swarm(world: World) -> Iterator[Swarm]:
+    with world.open() as opened:
+        yield opened
+
+
+def shows(world: World, swarm: Swarm, prompt: str, text: str) -> Instance:
+    work = world.work(swarm, prompt)
+    wait_until(lambda: text in swarm.screen(work), timeout=20, what=f"{text!r} on its screen")
+    return work
+
+
+@pytest.mark.parametrize(
+    ("prompt", "on_screen", "outcome"),
+    [
+        ("dialog Delete everything?", "Esc to cancel", "blocked"),
+        ("ask Which colour?", "answer ❯", "blocked"),
+        ("busy 600", "esc to interrupt", "busy"),
+    ],
+)
+def test_who_is_not_idle_is_not_typed_to(
+    world: World, swarm: Swarm, prompt: str, on_screen: str, outcome: str
+) -> None:
+    work = shows(world, swarm, prompt, on_screen)
+    host, before = swarm.context.host(work), swarm.screen(work)
+    assert host.can_hear(talk(work)) == outcome
+    assert host.hand_over(talk(work), "[swarm msg 0123456789ab from operator]\n1") == outcome
+    assert swarm.screen(work) == before
+    assert not (world.settings.instance_dir(work.id) / "received.jsonl").exists()
+
+
+def test_who_is_gone_is_said_to_be(world: World, swarm: Swarm) -> None:
+    work = world.wait_idle(swarm, world.work(swarm).id)
+    swarm.stop(work.id)
+    host = swarm.context.host(work)
+    assert (host.can_hear(talk(work)), host.hand_over(talk(work), "hello")) == ("gone", "gone")
+
+
+def test_enter_is_pressed_only_on_what_is_ours(world: World, swarm: Swarm) -> None:
+    work = world.wait_idle(swarm, world.work(swarm).id)
+    host = swarm.context.host(work)
+    assert not host.press_enter(talk(work))
+    host._tmux.send_keys(work.id, "h", "i")  # type: ignore[attr-defined]
+    assert not host.press_enter(talk(work))
+
+
+def test_what_a_log_says_is_told_once_and_after_a_start_again(world: World, swarm: Swarm) -> None:
+    work = world.wait_idle(swarm, world.work(swarm).id)
+    host = swarm.context.host(work)
+    assert host.hand_over(talk(work), "[swarm msg 0123456789ab from operator]\nsay hello") == "sent"
+    path = world.settings.instance_dir(work.id) / "received.jsonl"
+    wait_until(path.exists, timeout=20, what="it is received")
+    assert host.read_log(talk(work))["received"] == ["0123456789ab"]
+    assert host.read_log(talk(work))["received"] == []
+    with path.open("a") as log:
+        log.write('{"kind": "message", "text": "[swarm msg ba9876543210 from x]')
+    assert host.read_log(talk(work))["received"] == [], "the line is not whole yet"
+    with path.open("a") as log:
+        log.write('\\nsay hi"}\n{"kind": "answer", "text": "[swarm msg aaaaaaaaaaaa from x]"}\n')
+    assert host.read_log(talk(work))["received"] == ["ba9876543210"], "an answer to a question is no receipt"
+    with world.open() as later:
+        found = later.context.host(work).read_log(talk(work))["received"]
+    assert found == ["0123456789ab", "ba9876543210"]
