@@ -47,14 +47,17 @@ def reconnect(context: Context) -> list[str]:
     return told
 
 
-def _needs_it(context: Context, instance: Instance) -> bool:
-    db = context.db
-    if instance.wanted != Wanted.RUNNING or instance.activity != Activity.IDLE or not instance.started_at:
-        return False
-    if not table.get(instance.agent).reconnect:
+def never_connected(db: Database, instance: Instance) -> bool:
+    """Whether the agent has had time to connect since its start, and its program would not try again by itself."""
+    if instance.wanted != Wanted.RUNNING or not instance.started_at or not table.get(instance.agent).reconnect:
         return False
     age = (parse_iso(db.now()) - parse_iso(instance.started_at)).total_seconds()
-    if age < _CONNECTS_WITHIN or is_connected(db, instance.id):
+    return age >= _CONNECTS_WITHIN and not is_connected(db, instance.id)
+
+
+def _needs_it(context: Context, instance: Instance) -> bool:
+    db = context.db
+    if instance.activity != Activity.IDLE or not never_connected(db, instance):
         return False
     asked = events.last_at(db, instance.id, "mcp:reconnect")
-    return asked is None or asked < instance.started_at
+    return asked is None or asked < (instance.started_at or "")

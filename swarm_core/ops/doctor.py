@@ -9,15 +9,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from swarm_core import locks
 from swarm_core.agents import table
 from swarm_core.errors import SwarmError
-from swarm_core.models import Instance
-from swarm_core.ops import tokens
+from swarm_core.models import Instance, Message, parse_iso
+from swarm_core.ops import connection, tokens
 from swarm_core.ops.context import Context, place
 from swarm_core.ops.reconcile import reconcile, strangers
-from swarm_core.store import actions, events, instances, preserved
+from swarm_core.store import actions, events, instances, messages, preserved
 
 _DISK_LOW = 1 << 30
+_LATE = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,37 @@ def _sessions(context: Context, fix: bool) -> Iterator[Check]:
         yield Check("sessions", "ok", "every session belongs to an instance")
 
 
+def _messages(context: Context, fix: bool) -> Iterator[Check]:
+    """Messages that wait, and why."""
+    waiting = messages.waiting_for(context.db)
+    coordinator = locks.holder(context.settings.coordinator_lock)
+    if waiting and coordinator is None:
+        hint = "`swarm up --detach` starts the coordinator, which delivers them"
+        yield Check("messages", "warn", f"{sum(waiting.values())} messages wait and nobody delivers", hint)
+        return
+    late = [m for i in waiting for m in messages.undelivered(context.db, i) if _age(context, m) > _LATE]
+    for message in late:
+        why = message.error or instances.get(context.db, message.instance_id).activity
+        said = f"{message.id} to {message.instance_id} is {message.state} since {message.updated_at} ({why})"
+        yield Check("messages", "warn", said, f"`swarm show {message.instance_id}` says what it does")
+    if not late:
+        yield Check("messages", "ok", f"{sum(waiting.values())} on their way")
+
+
+def _connections(context: Context, fix: bool) -> Iterator[Check]:
+    """Agents that run without their tools."""
+    alone = [i for i in instances.listed(context.db) if connection.never_connected(context.db, i)]
+    for instance in alone:
+        hint = f"the coordinator tells it to try again when it is idle; else `swarm restart {instance.id}`"
+        yield Check("tools", "warn", f"{instance.id} has not connected to the coordinator since its start", hint)
+    if not alone:
+        yield Check("tools", "ok", "every agent that needs the coordinator has connected")
+
+
+def _age(context: Context, message: Message) -> float:
+    return (parse_iso(context.db.now()) - parse_iso(message.created_at)).total_seconds()
+
+
 def _repositories(context: Context, fix: bool) -> Iterator[Check]:
     """Repositories that moved, and worktrees and branches that went missing."""
     present = [i for i in instances.listed(context.db) if not i.cleaned]
@@ -188,6 +221,8 @@ _LOOKS: tuple[Callable[[Context, bool], Iterator[Check]], ...] = (
     _programs,
     _interrupted,
     _sessions,
+    _messages,
+    _connections,
     _repositories,
 )
 
