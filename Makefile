@@ -30,13 +30,14 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help setup system check test demo bench docs clean
+.PHONY: help setup system check test chaos demo bench docs clean
 
 help:
 	@echo "make setup   create .venv and install what is missing"
 	@echo "make check   formatting, lint, types, layers, generated docs"
 	@echo "make test    the whole test suite (ARGS=... goes to pytest)"
-	@echo "make demo    three scripted agents at work; needs no key, account or configuration"
+	@echo "make chaos   20 agents exchange 500 messages while everything is killed 200 times; takes minutes"
+	@echo "make demo    agents work, review, rework and merge; needs no key, account or configuration"
 	@echo "make bench   the benchmarks"
 	@echo "make docs    write docs/reference again from the code"
 	@echo "make clean   remove .venv and caches"
@@ -106,6 +107,9 @@ check: $(INSTALLED)
 
 test: $(INSTALLED) $(INSPECTED) $(CLAUDE)
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+chaos: $(INSTALLED)
+	$(BIN)/python -m tests.chaos --agents 20 --messages 500 --kills 200 $(ARGS)
 
 demo: $(INSTALLED)
 	$(BIN)/swarm demo $(ARGS)

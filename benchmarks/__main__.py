@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import adopt, calls, death, load, page, parallel, reconcile, spawn, startup, supervise
+from benchmarks import adopt, calls, death, load, messages, page, parallel, reconcile, spawn, startup, supervise
 from benchmarks.figures import Figure, Options
 from benchmarks.ground import isolated
 
@@ -23,6 +23,7 @@ SUBJECTS: dict[str, Callable[[Path, Options], Iterator[Figure]]] = {
     "spawn": spawn.measure,
     "calls": calls.measure,
     "load": load.measure,
+    "messages": messages.measure,
 }
 
 

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from swarm_core import ids
 from swarm_core.errors import InvalidInput
@@ -24,14 +25,17 @@ class Setting:
     env: str | None = None
     low: float | None = None
     high: float | None = None
+    schemes: tuple[str, ...] = ()
 
     def parse(self, raw: object) -> str | int | float:
         """The value in the default's type; raises InvalidInput with what is allowed."""
         if isinstance(raw, bool) or not isinstance(raw, str | int | float):
             raise self._refused(raw, "it must be plain text or a number")
         if isinstance(self.default, str):
-            if not str(raw).isprintable() or not str(raw):
+            if not str(raw).isprintable() or (self.default and not str(raw)):
                 raise self._refused(raw, "it must be plain text")
+            if self.schemes and str(raw) and not _is_url(str(raw), self.schemes):
+                raise self._refused(raw, f"it must be an address that begins with {_listed(self.schemes)}")
             return str(raw)
         try:
             value = type(self.default)(raw)
@@ -45,11 +49,31 @@ class Setting:
 
     def _refused(self, raw: object, why: str) -> InvalidInput:
         where = f" (or {self.env})" if self.env else ""
+        # An address may hold a secret, and what is refused is logged.
+        value = "what it is" if self.schemes else repr(str(raw)[:80])
         return InvalidInput(
-            f"{self.key}{where} cannot be {str(raw)[:80]!r}: {why}",
+            f"{self.key}{where} cannot be {value}: {why}",
             code="INVALID_SETTING",
-            hint=f"`swarm config {self.key} {self.default}` sets the default",
+            hint=f"`swarm config {self.key} {self.default if self.default != '' else repr('')}` sets the default",
         )
+
+
+def _is_url(text: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        parts = urlsplit(text)
+        return (
+            parts.scheme in schemes
+            and bool(parts.hostname)
+            and parts.port != 0
+            and text.isascii()
+            and " " not in text
+        )
+    except ValueError:
+        return False
+
+
+def _listed(schemes: tuple[str, ...]) -> str:
+    return " or ".join(f"{scheme}://" for scheme in schemes)
 
 
 SETTINGS: dict[str, Setting] = {
@@ -74,6 +98,24 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "message_hours", 72.0, "Hours until a message that was not seen is given up.", low=0.001, high=8760
         ),
+        Setting(
+            "budget_usd",
+            0.0,
+            "US dollars an instance without a budget of its own may use before it is held; 0 is no limit.",
+            low=0,
+            high=1_000_000,
+        ),
+        Setting(
+            "notify_terminal", 1, "Tell attached people in their terminal who needs them: 0 or 1.", low=0, high=1
+        ),
+        Setting("notify_desktop", 0, "Tell it on the desktop with notify-send: 0 or 1.", low=0, high=1),
+        Setting(
+            "notify_webhook",
+            "",
+            "Address that is told by a POST of JSON, as of ntfy or Slack; empty is none.",
+            schemes=("https", "http"),
+        ),
+        Setting("notify_after", 3.0, "Seconds a question of an agent lasts before it is told.", low=0, high=86400),
         Setting("stop_grace", 5.0, "Seconds an agent gets to end by itself on stop.", low=0, high=600),
         Setting("start_timeout", 20.0, "Seconds until a program that does not start has failed.", low=1, high=600),
         Setting(
@@ -128,6 +170,11 @@ class Settings:
     @property
     def config_path(self) -> Path:
         return self.home / "config.toml"
+
+    @property
+    def prices_path(self) -> Path:
+        """Prices of models that count before the ones we know."""
+        return self.home / "prices.toml"
 
     @property
     def operator_token(self) -> Path:

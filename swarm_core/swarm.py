@@ -34,11 +34,13 @@ from swarm_core.models import (
     Wanted,
 )
 from swarm_core.ops import (
+    budget,
     clean,
     decide,
     dialogs,
     doctor,
     feedback,
+    ledger,
     lineage,
     operations,
     post,
@@ -56,6 +58,7 @@ from swarm_core.ops import (
     tokens,
 )
 from swarm_core.ops import status as statuses
+from swarm_core.ops.budget import Account
 from swarm_core.ops.context import Context, Report, nothing, place, talk
 from swarm_core.ops.doctor import Check
 from swarm_core.ops.reconcile import SESSION_LOST, Finding
@@ -77,6 +80,7 @@ class Detail:
     messages: list[Message]
     preserved: list[Preserved]
     events: list[Event]
+    account: Account
 
 
 def _silent(_: str) -> None:
@@ -147,6 +151,7 @@ class Swarm:
             messages=messages.of(db, instance.id),
             preserved=preserved.of(db, instance.id),
             events=events.newest(db, instance_id=instance.id, limit=20),
+            account=budget.account(self.context, instance),
         )
 
     def events(self, *, after: int | None = None, instance_id: str | None = None, limit: int = 50) -> list[Event]:
@@ -446,6 +451,32 @@ class Swarm:
         done = decide.abandon(self.context, self.find(id_or_name), why=why, actor=actor)
         return self._request(done.id, lambda _: None)
 
+    def budget(
+        self,
+        id_or_name: str,
+        *,
+        usd: float | None = None,
+        raise_by: float | None = None,
+        none: bool = False,
+        actor: str = "operator",
+    ) -> Account:
+        """What an instance has used and may use; first sets its budget, raises it, or takes every limit away."""
+        found = self.find(id_or_name)
+        budget.check_prices(self.context)
+        self._take_in([found])
+        if raise_by is not None:
+            found = budget.raise_(self.context, found, raise_by, actor=actor)
+        elif none or usd is not None:
+            found = budget.set_budget(self.context, found, None if none else usd, actor=actor)
+        return budget.account(self.context, self.find(found.id))
+
+    def costs(self) -> list[Account]:
+        """What every instance has used, the cleaned ones that used nothing left out."""
+        budget.check_prices(self.context)
+        self._take_in(self.instances())
+        found = self.instances(include_cleaned=True)
+        return [budget.account(self.context, i) for i in found if i.tokens_used or not i.cleaned]
+
     def lost(self) -> list[Instance]:
         """Instances whose session vanished under them, as in a reboot; `restart` resumes each conversation."""
         return [i for i in self.instances() if i.wanted == Wanted.STOPPED and i.activity_detail == SESSION_LOST]
@@ -491,6 +522,14 @@ class Swarm:
     def coordinator(self) -> str | None:
         """Who holds the database as its coordinator; None when nobody does."""
         return locks.holder(self.context.settings.coordinator_lock)
+
+    def _take_in(self, found: list[Instance]) -> None:
+        """Read the agents' logs in place of a coordinator; what cannot be read is shown as it was last known."""
+        if self.coordinator() is None:
+            for instance in found:
+                with contextlib.suppress(SwarmError):
+                    ledger.take_in(self.context, instance)
+                    budget.check(self.context, self.find(instance.id))
 
     @property
     def _host(self) -> Host:

@@ -9,12 +9,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from swarm_core.models import Activity, Event, Instance, Message, Status, as_json, parse_iso
+from swarm_core.models import Event, Instance, Message, as_json, parse_iso
+from swarm_core.ops import attention
+
+if TYPE_CHECKING:
+    from swarm_core.ops.budget import Account
 
 _LONG = ("prompt", "last_screen")
-_WAITS_FOR_OTHERS = frozenset({Status.WAITING_REVIEW, Status.APPROVED, Status.PR_CREATED})
 _BOX = 12
 _AGES = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -48,20 +51,7 @@ def row(instance: Instance, now: datetime) -> Row:
 
 def needs_you(instance: Instance) -> str:
     """Why a person should look at the instance; empty when nothing waits for one."""
-    if instance.cleaned:
-        return ""
-    if instance.needs_person or instance.problem:
-        return "; ".join(why for why in (instance.needs_person, instance.problem) if why)
-    if instance.status == Status.FAILED:
-        return f"failed: {instance.reason}" if instance.reason else "failed"
-    if instance.ended:
-        return ""
-    if instance.activity == Activity.BLOCKED:
-        return f"blocked: {instance.activity_detail}" if instance.activity_detail else "blocked"
-    # A person who stops an agent leaves no reason behind; an agent that ends by itself does.
-    if instance.activity == Activity.EXITED and instance.status in _WAITS_FOR_OTHERS and instance.reason:
-        return f"{instance.status}, but {instance.reason}"
-    return ""
+    return "; ".join(reason.text for reason in attention.reasons(instance))
 
 
 def age(iso: str, now: datetime) -> str:
@@ -156,6 +146,47 @@ def dialog_lines(instance: Instance) -> list[str]:
     choices = [f"  {number}. {text}" for number, text in enumerate(asked["choices"], start=1)]
     how = f"swarm answer {instance.id} {'--choice N' if choices else '--text TEXT'} --digest {asked['digest']}"
     return [*asked["text"].splitlines(), *choices, how]
+
+
+def cost_label(account: Account) -> str:
+    """What an instance has used, and what of that nobody knows the price of."""
+    one = account.instance
+    if not one.tokens_used:
+        return ""
+    unknown = f"; unknown price: {', '.join(account.unknown_price)}" if account.unknown_price else ""
+    return f"${one.cost_usd:.2f} (estimate), {one.tokens_used:,} tokens{unknown}"
+
+
+def budget_label(account: Account) -> str:
+    """The budget in force and how much of it is used; empty without one."""
+    if account.limit_usd is None:
+        return ""
+    used = account.instance.cost_usd / account.limit_usd
+    whose = "" if account.own else ", by default"
+    state = f": {account.instance.budget_state}" if account.instance.budget_state else ""
+    return f"${account.limit_usd:.2f}{whose}, {used:.0%} used{state}"
+
+
+def account_json(account: Account) -> dict[str, Any]:
+    """The stable JSON shape of what an instance has used; a model without a known price has the cost null."""
+    one, used = account.instance, as_json(account.used)
+    del used["model"], used["cost_usd"]
+    models = [
+        as_json(m) | ({"cost_usd": None} if m.model in account.unknown_price else {}) for m in account.models
+    ]
+    return {
+        "id": one.id,
+        "name": one.name,
+        "cost_usd": one.cost_usd,
+        "estimate": True,
+        "tokens_used": one.tokens_used,
+        "budget_usd": account.limit_usd,
+        "budget_is_default": account.limit_usd is not None and not account.own,
+        "budget_state": one.budget_state,
+        "used": used,
+        "models": models,
+        "unknown_price": account.unknown_price,
+    }
 
 
 def evidence_lines(instance: Instance, evidence: Sequence[Mapping[str, Any]], now: datetime) -> list[str]:

@@ -35,13 +35,15 @@ class Plan:
     """How to start the program.
 
     The host writes `files` (names relative to the instance's folder) with mode 0600, then runs `argv`, or
-    `resume_argv` if a file matches one of the absolute glob patterns in `resume_probe`. The host itself
-    adds SWARM_TOKEN, SWARM_INSTANCE, SWARM_EPOCH, SWARM_URL and SWARM_INSTANCE_DIR to the environment.
+    `resume_argv` if a file matches one of the absolute glob patterns in `resume_probe` and contains `resume_mark`.
+    A file without it, left by a program that was killed before it wrote anything down, is put aside. The host
+    itself adds SWARM_TOKEN, SWARM_INSTANCE, SWARM_EPOCH, SWARM_URL and SWARM_INSTANCE_DIR to the environment.
     """
 
     argv: tuple[str, ...]
     resume_argv: tuple[str, ...] | None = None
     resume_probe: tuple[str, ...] = ()
+    resume_mark: str = ""
     env: dict[str, str] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)

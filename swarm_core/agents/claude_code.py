@@ -87,11 +87,12 @@ class ClaudeCode:
         if os.environ.get("CLAUDE_CONFIG_DIR"):
             env["CLAUDE_CONFIG_DIR"] = os.environ["CLAUDE_CONFIG_DIR"]
         start = (self.program, f"--session-id={spec.conversation_id}", *common, prompt_argument(spec))
-        again = (self.program, f"--resume={spec.conversation_id}", *common, _resume_prompt(spec))
+        again = (self.program, f"--resume={spec.conversation_id}", *common, RESUME_PROMPT)
         return Plan(
             argv=start,
             resume_argv=again if resume else None,
             resume_probe=_transcripts(spec.worktree_path, spec.conversation_id) if resume else (),
+            resume_mark='"type":"user"',
             env=env,
             unset=_UNSET,
             files={"mcp.json": _mcp_json(spec), "settings.json": _settings_json(spec)},
@@ -140,7 +141,8 @@ class ClaudeCode:
             case "Stop":
                 return Reading("idle")
             case "StopFailure":
-                return Reading("idle", f"error: {body.get('error') or 'unknown'}")
+                said, kind = str(body.get("last_assistant_message") or ""), str(body.get("error") or "")
+                return Reading("idle", claude_screen.failure(said, kind))
             case "SessionEnd" if body.get("reason") not in ("clear", "resume"):
                 return Reading("exited", str(body.get("reason") or ""))
         return None
@@ -189,15 +191,6 @@ class ClaudeCode:
         took, gave, read, wrote = (n if isinstance(n := used.get(name), int) and n > 0 else 0 for name in names)
         at = _moment(entry.get("timestamp")) or ""
         return Usage(str(message.get("id")), str(message.get("model")), took, gave, read, wrote, at)
-
-
-def _resume_prompt(spec: Spec) -> str:
-    """The program writes its log late: the conversation of one that was killed at once may lack its task."""
-    if not spec.prompt:
-        return RESUME_PROMPT
-    return (
-        f"{RESUME_PROMPT}\n\nIn case this conversation does not show it, your task is:\n\n{prompt_argument(spec)}"
-    )
 
 
 def _config_dir() -> Path:

@@ -33,6 +33,12 @@ _ERRORS = (
     (re.compile(r"^● There's an issue with the selected model"), "model not available"),
     (re.compile(r"^● API Error"), "api error"),
 )
+_FAILURES = {
+    "rate_limit": "rate limited",
+    "billing_error": "out of credit",
+    "authentication_failed": "login needed",
+    "model_not_found": "model not available",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,12 @@ def dialog(text: str) -> Dialog | None:
     kind = next((kind for pattern, kind in _KINDS if pattern.search(asked)), "question")
     keys = tuple(number for number, _ in found.options)
     return Dialog(asked, tuple(label for _, label in found.options), keys, kind)
+
+
+def failure(said: str, kind: str) -> str:
+    """What a turn failed of, in the words that a screen is read with: `said` is on it, `kind` is its hook's word."""
+    shown = _error_shown([f"● {line}" for line in said.splitlines()[:1]])
+    return shown or f"error: {_FAILURES.get(kind, 'api error')}"
 
 
 def _choices(lines: list[str]) -> _Choices | None:

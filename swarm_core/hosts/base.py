@@ -37,6 +37,7 @@ class StartOrder(TypedDict):
     argv: list[str]
     resume_argv: list[str] | None
     resume_probe: list[str]
+    resume_mark: str
     resume: bool
     env: dict[str, str]
     unset: list[str]
@@ -294,6 +295,10 @@ class Host(Protocol):
 
     def fill_pool(self, repo_path: str, size: int) -> int:
         """Keep `size` warm worktrees of a repository ready; returns how many there are."""
+        ...
+
+    def announce(self, text: str) -> int:
+        """Show a line to the people who look at sessions, with a bell; returns how many there are."""
         ...
 
     def attach_argv(self, instance_id: str, *, read_only: bool) -> list[str]:

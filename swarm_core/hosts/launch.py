@@ -49,10 +49,19 @@ def start(settings: Settings, tmux: Tmux, order: StartOrder, environ: Mapping[st
 
 
 def _argv(order: StartOrder) -> list[str]:
-    resumable = order["resume_argv"] is not None and any(glob.glob(p) for p in order["resume_probe"])  # noqa: PTH207
-    if order["resume"] and resumable and order["resume_argv"] is not None:
+    if not order["resume"] or order["resume_argv"] is None:
+        return order["argv"]
+    found = [Path(name) for pattern in order["resume_probe"] for name in glob.glob(pattern)]  # noqa: PTH207
+    if any(_contains(path, order["resume_mark"].encode()) for path in found):
         return order["resume_argv"]
+    for path in found:  # Claude Code neither resumes such a conversation nor starts another one with its id
+        path.replace(path.with_name(f"{path.name}.unused"))
     return order["argv"]
+
+
+def _contains(path: Path, mark: bytes) -> bool:
+    with path.open("rb") as file:
+        return not mark or any(mark in line for line in file)
 
 
 def _environment(

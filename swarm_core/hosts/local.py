@@ -37,7 +37,7 @@ from swarm_core.hosts.base import (
     Watched,
 )
 from swarm_core.hosts.folders import check_own, file_errors, make_private, write_private
-from swarm_core.tmux import processes
+from swarm_core.tmux import announce, processes
 from swarm_core.tmux.conf import write_config
 
 if TYPE_CHECKING:
@@ -350,6 +350,9 @@ class LocalHost:
     @file_errors()
     def fill_pool(self, repo_path: str, size: int) -> int:
         return warm.fill(self._settings, repo_path, size)
+
+    def announce(self, text: str) -> int:
+        return announce.show(self._settings.tmux_socket, text)
 
     def attach_argv(self, instance_id: str, *, read_only: bool) -> list[str]:
         pane = self._tmux.find(instance_id)

@@ -25,7 +25,7 @@ from swarm_core.tmux.sessions import Tmux
 _READ_AT_ONCE = 1 << 20
 _LONGEST_LINE = 8 << 20
 _HEADER = re.compile(rb"\[swarm msg ([0-9a-f]{12}) ")
-_OURS = ("[swarm msg ", "[Pasted text")
+_OURS = ("[swarm msg ", "[Pasted text", "[pasted ")
 
 
 @dataclass(slots=True)
@@ -59,12 +59,12 @@ class Speech:
                 return state
             time.sleep(max(0.0, self._pasted_at.get(name, 0.0) + ways.gap - time.monotonic()))
             try:
-                self._tmux.paste(name, text, submit=False)
+                self._tmux.paste(name, text, submit=not ways.settle, settle=0.0)
                 if ways.settle:
                     time.sleep(ways.settle)
                     if self._state(talk, pasted=True) == BLOCKED:
                         return BLOCKED
-                self._tmux.enter(name)
+                    self._tmux.enter(name)
             except (Conflict, NotFound):
                 return GONE
             finally:

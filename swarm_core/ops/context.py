@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from swarm_core import locks
+from swarm_core.agents.base import Usage
 from swarm_core.config import Settings
 from swarm_core.hosts.base import Host, Place, Talk
 from swarm_core.hosts.pool import HostPool
@@ -24,6 +26,15 @@ def nothing(_: object) -> None:
     """For whoever does not need to be told inside the transaction of an effect."""
 
 
+@dataclass(slots=True)
+class Shelf:
+    """What was read of one agent's own log and is not written down yet; only for whoever holds the lock."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    received: set[str] = field(default_factory=set)
+    used: dict[str, Usage] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """`report` hears what is being done, for a person who waits; `checkpoint` is told of every step."""
@@ -33,9 +44,14 @@ class Context:
     hosts: HostPool
     report: Report = _silent
     checkpoint: Report = field(default=_silent)
+    shelves: dict[str, Shelf] = field(default_factory=dict)
 
     def host(self, instance: Instance) -> Host:
         return self.hosts.get(instance.host)
+
+    def shelf(self, instance_id: str) -> Shelf:
+        """As the hosts do, all connections of a process share what was read."""
+        return self.shelves.setdefault(instance_id, Shelf())
 
     @contextlib.contextmanager
     def lock(self, instance_id: str, *, timeout: float | None = None) -> Iterator[int]:

@@ -16,7 +16,7 @@ from swarm_core.agents import table
 from swarm_core.errors import SwarmError
 from swarm_core.hosts.base import BLOCKED, GONE, SENT
 from swarm_core.models import Activity, Instance, Message, MessageState, Wanted, parse_iso
-from swarm_core.ops import envelopes
+from swarm_core.ops import envelopes, ledger
 from swarm_core.ops.context import Context, talk
 from swarm_core.store import instances, messages
 
@@ -98,11 +98,10 @@ class Courier:
         db = self._context.db
         instance = instances.get(db, instance_id)
         pending = messages.undelivered(db, instance_id)
-        sent = [m for m in pending if m.state == MessageState.INJECTED]
-        if sent:
-            self._read_log(instance, sent)
+        if any(m.how for m in pending):  # also what was taken back: an ending program may have taken it late
+            self._read_log(instance, pending)
             pending = messages.undelivered(db, instance_id)
-            sent = [m for m in pending if m.state == MessageState.INJECTED]
+        sent = [m for m in pending if m.state == MessageState.INJECTED]
         if instance.cleaned or instance.wanted != Wanted.RUNNING:
             self._take_back(sent, "its program ended before it took the message")
             return 1.0
@@ -164,16 +163,9 @@ class Courier:
 
     def _read_log(self, instance: Instance, sent: Sequence[Message]) -> list[Message]:
         """Note what the agent's own log shows it has taken; returns what it does not show."""
-        received = set(self._context.host(instance).read_log(talk(instance))["received"])
-        db = self._context.db
-        if received:
-            with db.write():
-                for message_id in received & set(self._known(instance.id)):
-                    messages.see(db, message_id, evidence="its own log")
-        return [m for m in sent if m.id not in received]
-
-    def _known(self, instance_id: str) -> list[str]:
-        return [m.id for m in messages.undelivered(self._context.db, instance_id, limit=1000)]
+        ledger.take_in(self._context, instance)
+        known = [messages.get(self._context.db, m.id) for m in sent]
+        return [m for m in known if m.state == MessageState.INJECTED]
 
     def _chase(self, instance: Instance, sent: Sequence[Message]) -> float:
         """What to do about messages that were handed over and are in no log yet."""
@@ -189,19 +181,20 @@ class Courier:
             return 0.5
         if age < _LOST_AFTER or (pasted and host.can_hear(said) != SENT):
             return 0.5
-        self._take_back(sent, "its log does not show it")
+        self._take_back(sent, "its log does not show it", counts=True)
         return 0.0
 
-    def _take_back(self, lost: Sequence[Message], why: str) -> None:
-        """They certainly did not arrive."""
+    def _take_back(self, lost: Sequence[Message], why: str, *, counts: bool = False) -> None:
+        """They certainly did not arrive. What `counts` is a program that ran and did not take them."""
         db = self._context.db
         with db.write():
             for message in lost:
-                if message.attempts >= _ATTEMPTS:
+                if counts and message.attempts >= _ATTEMPTS:
                     messages.fail(db, message.id, why=f"{why}, {message.attempts} times")
                 else:
-                    pause = 0.0 if message.attempts <= 1 else min(2.0**message.attempts, _LONGEST_PAUSE)
-                    messages.again(db, message.id, why=why, after=pause)
+                    pauses = counts and message.attempts > 1
+                    pause = min(2.0**message.attempts, _LONGEST_PAUSE) if pauses else 0.0
+                    messages.again(db, message.id, why=why, after=pause, counts=counts)
                 self._nudged.pop(message.id, None)
 
 

@@ -5,6 +5,7 @@ A log tells everything once; whoever asks first must not keep it from the others
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 from swarm_core.agents import prices
@@ -15,6 +16,7 @@ from swarm_core.ops.context import Context, Shelf, talk
 from swarm_core.store import messages, usage
 
 _MOST_TOKENS = 1_000_000_000  # an agent can write into its own log what it likes
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _LONGEST_NAME = 200
 _KNOWN_AT_MOST = 1000
 
@@ -55,7 +57,7 @@ def _read(context: Context, instance: Instance, shelf: Shelf) -> None:
     facts = context.host(instance).read_log(talk(instance))
     shelf.received.update(facts["received"])
     for told in facts["usage"]:
-        one = Usage(**told)
+        one = _bounded(Usage(**told))
         before = shelf.used.get(one.message_id)
         if before is None or _tokens(one) >= _tokens(before):
             shelf.used[one.message_id] = one
@@ -65,19 +67,18 @@ def _priced(context: Context, shelf: Shelf) -> list[usage.Used]:
     if not shelf.used:
         return []
     known, now = price_list(context), context.db.now()
-    return [_row(one, known, now) for one in shelf.used.values() if _tokens(one)]
+    return [_row(one, known, now) for one in shelf.used.values()]
 
 
 def _row(one: Usage, known: prices.Prices, now: str) -> usage.Used:
     found = known.find(one.model)
-    names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
-    return usage.Used(
-        message_id=_kept(one.message_id),
-        model=_kept(one.model),
-        **{name: min(getattr(one, name), _MOST_TOKENS) for name in names},
-        cost_usd=found.of(one) if found else 0.0,
-        at=iso(parse_iso(one.at)) if one.at else now,
-    )
+    fields = dataclasses.asdict(one) | {"at": iso(parse_iso(one.at)) if one.at else now}
+    return usage.Used(**fields, cost_usd=found.of(one) if found else 0.0)
+
+
+def _bounded(one: Usage) -> Usage:
+    counts = {name: min(getattr(one, name), _MOST_TOKENS) for name in _COUNTS}
+    return dataclasses.replace(one, message_id=_kept(one.message_id), model=_kept(one.model), **counts)
 
 
 def _tokens(one: Usage) -> int:

@@ -106,6 +106,7 @@ def _order(context: Context, instance: Instance, token: str, *, resume: bool) ->
         "argv": list(plan.argv),
         "resume_argv": list(plan.resume_argv) if plan.resume_argv else None,
         "resume_probe": list(plan.resume_probe),
+        "resume_mark": plan.resume_mark,
         "resume": resume,
         "env": plan.env | {"SWARM_URL": url},
         "unset": list(plan.unset),

@@ -10,8 +10,9 @@ from typing import Any
 
 from swarm_core.errors import SwarmError
 from swarm_core.models import Activity, Instance, Kind, Status, Wanted, parse_iso
-from swarm_core.ops import connection, decide, stop
+from swarm_core.ops import budget, connection, decide, stop
 from swarm_core.ops.context import Context, place
+from swarm_core.ops.notify import Notifier
 from swarm_core.ops.reconcile import Finding, finish_open, look
 from swarm_core.store import actions, events, instances, search
 
@@ -38,9 +39,11 @@ class Supervisor:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._notifier = Notifier(context)
         self._stop = threading.Event()
         self._changes_due = 0.0
         self._pool_due = 0.0
+        self._bookkeeper = budget.Bookkeeper(context)
         self._begun = 0
         self.looked_at: float | None = None
         self.counted: int | None = None
@@ -74,6 +77,8 @@ class Supervisor:
         self._try("ending overdue reviews", lambda: decide.end_overdue_reviews(self._context))
         self._try("bringing agents back to their tools", lambda: connection.reconnect(self._context))
         self._try("stopping reviewers that are done", self._stop_reviewers)
+        self._try("counting costs", self._bookkeeper.keep)
+        self._try("telling people", self._notifier.look)
         self._try("indexing for search", self._index)
 
     def _run_chores(self) -> None:

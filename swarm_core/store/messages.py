@@ -138,10 +138,15 @@ def release(db: Database, instance_id: str) -> None:
     )
 
 
-def again(db: Database, message_id: str, *, why: str, after: float) -> None:
-    """It is certain that it did not arrive: it is sent again, after so many seconds."""
+def again(db: Database, message_id: str, *, why: str, after: float, counts: bool = True) -> None:
+    """It is certain that it did not arrive: it is sent again, after so many seconds.
+
+    What `counts` is an attempt that a running program was given and did not take.
+    """
     next_at = iso(parse_iso(db.now()) + timedelta(seconds=after))
-    message = _move(db, message_id, _S.ACCEPTED, {_S.INJECTED}, next_at=next_at, error=why, injected_at=None)
+    attempts = get(db, message_id).attempts - (not counts)
+    known = {"next_at": next_at, "error": why, "injected_at": None, "attempts": attempts}
+    message = _move(db, message_id, _S.ACCEPTED, {_S.INJECTED}, **known)
     if message is not None:
         _tell(db, message, "message:lost", why=why, attempts=message.attempts)
 

@@ -131,6 +131,28 @@ def abandon(
     _tell(done, json=json)
 
 
+def merged(instance: parameters.One, json: parameters.Json = False) -> None:
+    """Note that the pull request of an instance was merged.
+
+    Merge it with git first: the base branch must have its commit. Twice is no change.
+
+    --json prints the pull request.
+
+    \b
+    Example:
+      git merge --no-ff work/work-12-a1 && swarm merged work-12-a1
+    """
+    from swarm_core.models import as_json
+    from swarm_ui.cli.session import opened
+
+    with opened() as swarm:
+        pull = swarm.note_merged(instance)
+    if json:
+        output.write_json(as_json(pull))
+    else:
+        output.write(f"{pull.instance_id}: pull request #{pull.number} is merged into {pull.base_branch}")
+
+
 def resume(json: parameters.Json = False) -> None:
     """Start all agents again whose sessions were lost, as in a reboot, each in its conversation.
 

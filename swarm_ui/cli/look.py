@@ -103,8 +103,11 @@ def show(
 ) -> None:
     """Show one instance with everything that hangs on it.
 
+    Costs are estimates from list prices.
+
     --json prints an object: every field of the instance and needs_you, and the arrays relationships,
-    messages, preserved and events (the last 20); with --explain also evidence.
+    messages, preserved and events (the last 20), and account, as `swarm budget` prints it; with --explain
+    also evidence.
 
     \b
     Example:
@@ -138,6 +141,7 @@ def _detail_json(detail: "Detail") -> dict[str, Any]:
         "messages": [as_json(m) for m in detail.messages],
         "preserved": [as_json(p) for p in detail.preserved],
         "events": [as_json(e) for e in detail.events],
+        "account": views.account_json(detail.account),
     }
 
 
@@ -163,6 +167,8 @@ def _print_detail(detail: "Detail", now: str) -> None:
             ("branch", f"{one.branch} from {one.base_branch} at {(one.base_commit or 'no commit')[:12]}"),
             ("head", (one.head_commit or "")[:12]),
             ("changes", f"{row.changes} in {one.files_changed} files" if row.changes else ""),
+            ("cost", views.cost_label(detail.account)),
+            ("budget", views.budget_label(detail.account)),
             ("created", f"{one.created_at} ({views.age(one.created_at, moment)} ago)"),
             ("task", output.cut(task, 200)),
         )

@@ -9,15 +9,38 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from swarm_core.errors import InvalidInput, SwarmError
-from swarm_ui.cli import act, admin, decide, light, look, mcp, output, run, search, start, token
+from swarm_ui.cli import act, admin, budget, decide, light, look, mcp, output, run, search, start, token
+
+# What the first screen shows: what each command is for, and those that are used every day with a sentence.
+SECTIONS = {
+    "start": ("work", "fork", "review", "restart", "resume", "demo"),
+    "watch": ("ls", "show", "attach", "logs", "events", "search", "cost"),
+    "steer": ("msg", "answer", "accept", "rescope", "abandon", "budget"),
+    "finish": ("stop", "clean", "restore", "merged"),
+    "run": ("up", "down", "status", "mcp"),
+    "manage": ("doctor", "config", "token", "version"),
+}
+DAILY = ("work", "ls", "show", "attach", "msg", "answer", "review", "stop", "clean", "up", "doctor", "demo")
+
+
+class Front(light.Group):
+    """The first screen fits on one: commands by purpose, the daily ones with what they do."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands by purpose (swarm COMMAND --help says more)"):
+            formatter.write_dl([(name, ", ".join(commands)) for name, commands in SECTIONS.items()])
+        with formatter.section("Every day"):
+            told = [(name, self.get_command(ctx, name)) for name in DAILY]
+            formatter.write_dl([(name, one.get_short_help_str(80)) for name, one in told if one is not None])
+
 
 app = typer.Typer(
-    cls=light.Group,
+    cls=Front,
     rich_markup_mode=None,  # rich's help costs 100 ms of CPU
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -45,7 +68,8 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     *(start.work, start.fork),
     *(look.ls, look.show, look.attach, look.logs, look.events, search.search),
     *(act.msg, decide.answer, act.stop, act.restart, decide.resume, act.restore, act.clean),
-    *(decide.review, decide.accept, decide.rescope, decide.abandon),
+    *(decide.review, decide.accept, decide.rescope, decide.abandon, decide.merged),
+    *(budget.budget, budget.cost),
     *(run.up, run.down, run.status, mcp.mcp, run.demo),
     *(admin.doctor, admin.config, admin.version),
 )

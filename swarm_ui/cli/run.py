@@ -52,12 +52,17 @@ def status(json: parameters.Json = False) -> None:
 
 
 def demo(
+    agent: Annotated[
+        str, typer.Option(metavar="NAME", help="scripted, or claude for the real program.")
+    ] = "scripted",
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything for looking around.")] = False,
     json: parameters.Json = False,
 ) -> None:
-    """Watch three scripted agents at work.
+    """Watch agents work, review, rework and open pull requests, which are merged.
 
-    In a throwaway repository; needs no account and no configuration.
+    In a throwaway home and repository. Scripted agents need no account and no configuration; with --agent claude
+    the loop is played by Claude Code, which must be installed and signed in, within ten minutes. Claude Code
+    itself keeps a log of that, and remembers the demo's folder as trusted.
 
     \b
     Example:
@@ -65,4 +70,4 @@ def demo(
     """
     from swarm_ui.cli import demo as impl
 
-    impl.demo(keep=keep, json=json)
+    impl.demo(agent=agent, keep=keep, json=json)

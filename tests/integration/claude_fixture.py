@@ -102,12 +102,15 @@ class ClaudeHome:
 
     def transcript(self, conversation_id: str, cwd: str | Path) -> list[dict[str, Any]]:
         """The conversation as the program keeps it; empty when there is none yet."""
-        folder = re.sub(r"[^A-Za-z0-9]", "-", os.path.realpath(cwd))
-        path = self.config / "projects" / folder / f"{conversation_id}.jsonl"
+        path = self.transcript_path(conversation_id, cwd)
         if not path.exists():
             return []
         whole = path.read_text().rpartition("\n")[0]
         return [json.loads(line) for line in whole.splitlines() if line]
+
+    def transcript_path(self, conversation_id: str, cwd: str | Path) -> Path:
+        folder = re.sub(r"[^A-Za-z0-9]", "-", os.path.realpath(cwd))
+        return self.config / "projects" / folder / f"{conversation_id}.jsonl"
 
 
 @dataclass

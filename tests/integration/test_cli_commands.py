@@ -90,6 +90,7 @@ def test_ls_json_leaves_the_long_texts_to_show(cli: Cli) -> None:
         "messages",
         "preserved",
         "events",
+        "account",
     }
     assert row.keys() >= PROMISED | {"needs_you", "activity", "activity_source", "activity_at", "lines_added"}
 

@@ -31,11 +31,11 @@ class Mcp:
         self._ready = False
         self._last_id = 0
 
-    def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """The tool's result as text; raises CallFailed."""
+    def call(self, tool: str, arguments: dict[str, Any], *, key: str) -> str:
+        """The tool's result as text; raises CallFailed. Calls with the same key have their effect once."""
         if not self._url.startswith(("http://", "https://")):
             raise CallFailed("SWARM_URL is not set")
-        params = {"name": tool, "arguments": arguments}
+        params = {"name": tool, "arguments": arguments, "_meta": {"swarm/idempotencyKey": key}}
         for last in (False, True):
             if not self._ready:
                 self._initialise()
@@ -125,10 +125,11 @@ class Mcp:
 
 
 def hook(url: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
-    """Post a hook and return what was replied."""
+    """Post a hook and return what was replied; a refusal is no reply, whatever it says."""
     response, connection = post(url, body, {}, timeout)
     try:
-        return _json_object(response.read())
+        said = _json_object(response.read())
+        return said if response.status == 200 else {}
     except http.client.HTTPException as error:
         raise ConnectionError(type(error).__name__) from None
     finally:

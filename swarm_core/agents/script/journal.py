@@ -25,16 +25,19 @@ class Journal:
         self.finished: set[int] = set()
         self.seen: set[str] = set()
         self.count = 0
+        self.run = ""
 
     def start(self) -> None:
         """Begin the conversation anew; numbers of messages are never used twice in a folder."""
         self.count = max((entry["n"] for entry in self._lines("received.jsonl")), default=0)
-        self._append("conversation.jsonl", {"started": True})
+        self.run = binascii.b2a_hex(os.urandom(8)).decode()
+        self._append("conversation.jsonl", {"started": self.run})
 
     def load(self) -> list[tuple[int, bytes]]:
         """Remember an earlier run of this conversation; returns the messages it had not finished."""
         for entry in self._mine("conversation.jsonl"):
             if "started" in entry:
+                self.run = str(entry["started"])
                 self.done.clear()
                 self.begun.clear()
             elif "finished" in entry:
@@ -71,6 +74,10 @@ class Journal:
         if message_id:
             self.seen.add(message_id)
         return self.count, message_id, new
+
+    def key(self, script: str, step: int) -> str:
+        """The same for a step that is repeated after a kill, and for no other."""
+        return f"{self._conversation_id[:64]} {self.run} {script} {step}"
 
     def begin(self, script: str, step: int, size: int) -> None:
         self._append("conversation.jsonl", {"script": script, "step": step, "size": size})

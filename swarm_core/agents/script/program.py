@@ -198,7 +198,8 @@ class Program:
 
         self._mcp = self._mcp or calls.Mcp(os.environ.get("SWARM_URL", ""))
         try:
-            show(self._mcp.call(step.text, step.value), before=f"call {sanitised(step.text)}: ")
+            said = self._mcp.call(step.text, step.value, key=self._journal.key(script, index))
+            show(said, before=f"call {sanitised(step.text)}: ")
         except calls.CallFailed as error:
             show(str(error), before=f"call {sanitised(step.text)} failed: ")
 
