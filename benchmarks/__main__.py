@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import adopt, calls, death, load, messages, page, parallel, reconcile, spawn, startup, supervise
+from benchmarks import adopt, calls, death, load, messages, page, parallel, reconcile, spawn, startup, status, supervise
 from benchmarks.figures import Figure, Options
 from benchmarks.ground import isolated
 
@@ -18,6 +18,7 @@ SUBJECTS: dict[str, Callable[[Path, Options], Iterator[Figure]]] = {
     "reconcile": reconcile.measure,
     "supervise": supervise.measure,
     "death": death.measure,
+    "status": status.measure,
     "adopt": adopt.measure,
     "parallel": parallel.measure,
     "spawn": spawn.measure,

@@ -56,6 +56,7 @@ _KILLS = {"coordinator": 30, "agent": 34, "tmux command": 24, "tmux client": 11,
 _GAP = 0.4
 _CAUGHT_WITHIN = 1.0
 _AIMED = 0.6
+_WATCHING = 3
 _ANSWERED_WITHIN = 120.0
 _RUNS_WITHIN = 90.0
 _DELIVERED_WITHIN = 240.0
@@ -347,32 +348,35 @@ class Killer:
         return None
 
     def _tmux_client(self) -> str | None:
-        """Somebody who watches an agent; a new one watches from now on."""
-        gone = [c for c in self._clients if c.poll() is None]
-        killed = None
-        if len(gone) >= 3 or (gone and self._chance.random() < 0.7):
-            killed = gone[self._chance.randrange(len(gone))]
-            killed.kill()
-            killed.wait(20)
+        """Somebody who watches an agent; others watch from now on."""
         self._clients = [c for c in self._clients if c.poll() is None]
-        self._watch()
-        return f"pid {killed.pid}" if killed is not None else None
+        while len(self._clients) < _WATCHING and self._watch():
+            pass
+        if not self._clients:
+            return None
+        killed = self._clients.pop(self._chance.randrange(len(self._clients)))
+        killed.kill()
+        killed.wait(20)
+        return f"pid {killed.pid}"
 
     def _tmux_server(self) -> str | None:
         panes = self._panes()
         return f"pid {panes[0].server_pid}" if panes and self._end(panes[0].server_pid) else None
 
-    def _watch(self) -> None:
+    def _watch(self) -> bool:
         running = [p.instance for p in self._panes() if p.instance and not p.dead]
         if not running:
-            return
-        ours, theirs = pty.openpty()
-        with contextlib.suppress(SwarmError):
+            return False
+        try:
             argv = self._swarm.attach_argv(self._swarm.find(self._chance.choice(sorted(running))))
-            env = self._mcp.world.environ | {"TERM": "xterm-256color"}
-            self._clients.append(subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=env))
+        except SwarmError:
+            return False
+        ours, theirs = pty.openpty()
+        env = self._mcp.world.environ | {"TERM": "xterm-256color"}
+        self._clients.append(subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=env))
         os.close(theirs)
         threading.Thread(target=_drain, args=(ours,), daemon=True).start()
+        return True
 
     def _panes(self) -> list[Pane]:
         with contextlib.suppress(SwarmError):

@@ -140,7 +140,8 @@ def merged(instance: parameters.One, json: parameters.Json = False) -> None:
 
     \b
     Example:
-      git merge --no-ff work/work-12-a1 && swarm merged work-12-a1
+      git merge --no-ff work/work-12-a1
+      swarm merged work-12-a1
     """
     from swarm_core.models import as_json
     from swarm_ui.cli.session import opened
