@@ -136,7 +136,7 @@ class Sender:
             client = HttpClient(self.mcp.port, self.token, timeout=30)
             client.initialize()
             self.client = client
-        said = {"feedback": text, "feedback_type": "suggestions", "instance_id": to.id}
+        said: dict[str, Any] = {"feedback": text, "feedback_type": "suggestions", "instance_id": to.id}
         answer = self.client.call("send_feedback", **said)
         if answer.code:
             raise SwarmError(f"{answer.code} of {self.name}: {answer.message}")

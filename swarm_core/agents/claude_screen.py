@@ -79,7 +79,7 @@ def dialog(text: str) -> Dialog | None:
 
 
 def failure(said: str, kind: str) -> str:
-    """What a turn failed of, in the words that a screen is read with: `said` is on it, `kind` is its hook's word."""
+    """What a turn failed of, in the words of a screen: `said` is what stands on it, `kind` the hook's own word."""
     shown = _error_shown([f"● {line}" for line in said.splitlines()[:1]])
     return shown or f"error: {_FAILURES.get(kind, 'api error')}"
 

@@ -94,7 +94,9 @@ class Look:
         if pane.dead:
             return [_facts(Reading(Activity.EXITED, "its program has ended"), Source.PROCESS)]
         file = self._read_files(_watch(talk), pane)
-        screen = table.get(talk["agent"]).read_screen(self._capture([pane.pane_id]).get(pane.pane_id, ""))
+        shown = self._capture([pane.pane_id]).get(pane.pane_id)
+        unread = Reading(Activity.UNKNOWN, "its screen could not be read")
+        screen = unread if shown is None else table.get(talk["agent"]).read_screen(shown)
         process = _facts(Reading(Activity.UNKNOWN, f"process {pane.pid} runs"), Source.PROCESS)
         seen = [_facts(screen, Source.PANE)] if screen is not None else []
         return [*([file] if file is not None else []), process, *seen]

@@ -62,7 +62,7 @@ class Speech:
                 self._tmux.paste(name, text, submit=not ways.settle, settle=0.0)
                 if ways.settle:
                     time.sleep(ways.settle)
-                    if self._state(talk, pasted=True) == BLOCKED:
+                    if self._state(talk, pasted=True) in (BLOCKED, UNCLEAR):
                         return BLOCKED
                     self._tmux.enter(name)
             except (Conflict, NotFound):
@@ -146,6 +146,8 @@ class Speech:
             return GONE
         if Activity.BLOCKED in activities.values():
             return BLOCKED
+        if activities.get(Source.PANE) == Activity.UNKNOWN:
+            return UNCLEAR  # a dialog may be on it
         said = activities.get(Source.FILE) or activities.get(Source.PANE)
         if said == Activity.IDLE:
             return SENT

@@ -541,8 +541,10 @@ def test_hooks_are_sent_only_when_asked_for(start):
     assert [event for event, _, _ in server.hooks] == [
         "session_start",
         "notification",
+        "step",
         "prompt_submit",
         "stop",
+        "step",
         "session_end",
     ]
     assert {authorization for _, _, authorization in server.hooks} == {f"Bearer {mcp_server.TOKEN}"}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from swarm_core.hosts.look import Look
 from swarm_core.models import Instance
 from swarm_core.ops.context import talk
 from swarm_core.swarm import Swarm
@@ -76,3 +77,16 @@ def test_what_a_log_says_is_told_once_and_after_a_start_again(world: World, swar
     with world.open() as later:
         found = later.context.host(work).read_log(talk(work))["received"]
     assert found == ["0123456789ab", "ba9876543210"]
+
+
+def test_a_screen_that_cannot_be_read_may_show_a_dialog(
+    world: World, swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the tmux client that was to read it is killed; the file still says idle."""
+    work = world.wait_idle(swarm, world.work(swarm).id)
+    host = swarm.context.host(work)
+    assert host.can_hear(talk(work)) == "sent"
+    monkeypatch.setattr(Look, "_capture", lambda self, panes: {})
+    assert host.can_hear(talk(work)) == "unclear"
+    assert host.hand_over(talk(work), "[swarm msg 0123456789ab from operator]\nsay hello") == "unclear"
+    assert not (world.settings.instance_dir(work.id) / "received.jsonl").exists()
