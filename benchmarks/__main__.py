@@ -9,7 +9,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import adopt, calls, death, load, messages, page, parallel, reconcile, spawn, startup, status, supervise
+from benchmarks import (
+    adopt,
+    calls,
+    death,
+    load,
+    messages,
+    page,
+    parallel,
+    reconcile,
+    spawn,
+    startup,
+    status,
+    supervise,
+)
 from benchmarks.figures import Figure, Options
 from benchmarks.ground import isolated
 

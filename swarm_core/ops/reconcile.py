@@ -260,13 +260,17 @@ def _observe(context: Context, instance: Instance, facts: InstanceFacts) -> None
 
 
 def _knows_better(instance: Instance, reading: ReadingFacts, now: str) -> bool:
-    """Whether what the agent itself reported through a hook is better evidence than what was seen from outside."""
+    """Whether what the agent itself reported through a hook is better evidence than what was seen from outside.
+
+    A file that says the same a moment later does not know why.
+    """
     if instance.activity_source != Source.HOOK:
         return False
     if reading["source"] == Source.PROCESS:
         return True
     if reading["at"] is not None:
-        return parse_iso(reading["at"]) <= parse_iso(instance.activity_at)
+        later = (parse_iso(reading["at"]) - parse_iso(instance.activity_at)).total_seconds()
+        return later <= (_HOOK_HOLDS if reading["activity"] == instance.activity else 0.0)
     return (parse_iso(now) - parse_iso(instance.activity_at)).total_seconds() < _HOOK_HOLDS
 
 

@@ -78,7 +78,9 @@ def test_an_idle_claude_gets_the_message_as_a_prompt(claude_world: ClaudeWorld) 
 
 
 @pytest.mark.parametrize(
-    ("reply", "how"), [(LOOK, "hook PostToolUse start 1"), (Text("Done."), "hook Stop start 1")], ids=["tool", "text"]
+    ("reply", "how"),
+    [(LOOK, "hook PostToolUse start 1"), (Text("Done."), "hook Stop start 1")],
+    ids=["tool", "text"],
 )
 def test_a_busy_claude_gets_the_message_in_the_same_turn_by_its_next_hook(
     claude_world: ClaudeWorld, reply: Reply, how: str

@@ -1,4 +1,4 @@
-"""The real Claude Code through crashes: its own, the coordinator's, and those of tmux. The conversation goes on."""
+"""The real Claude Code through crashes: its own, the coordinator's, and tmux's. The conversation goes on."""
 
 from __future__ import annotations
 
@@ -116,7 +116,9 @@ def test_a_turn_that_ends_while_the_coordinator_is_away_is_known_afterwards(clau
         claude_world.mcp.kill()
         gate.set()
         wait_until(
-            lambda: [s["status"] for s in claude_world.home.sessions()] == ["idle"], timeout=30, what="its turn ends"
+            lambda: [s["status"] for s in claude_world.home.sessions()] == ["idle"],
+            timeout=30,
+            what="its turn ends",
         )
         assert claude_world.find(work).activity == "busy"
         sent = [swarm.message(work.id, f"number {n}") for n in range(3)]
@@ -171,7 +173,7 @@ def test_after_the_loss_of_tmux_one_command_resumes_the_conversations(claude_wor
 
 
 def test_a_log_without_a_conversation_does_not_keep_claude_from_starting_again(claude_world: ClaudeWorld) -> None:
-    """The program writes late: killed in its first seconds, it leaves a log that it will neither resume nor replace."""
+    """The program writes late: killed at once, it leaves a log that it will neither resume nor replace."""
     with claude_world.world.open() as swarm:
         work = idle(claude_world, swarm)
         kill(claude_world, work)

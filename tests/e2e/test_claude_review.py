@@ -1,4 +1,4 @@
-"""The review loop with real Claude Code instances and nobody at the keyboard: work, feedback, rework, approval, pull."""
+"""The review loop with real Claude Code instances and nobody at the keyboard, from task to pull request."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What is shown of the real Claude Code in every situation: activity, detail, and where that is known from.
 
-With `tests/integration/test_status_table.py`, which has the scripted agent's, these are the situations we tell apart.
+With `tests/integration/test_status_table.py`, the scripted agent's, these are the situations we tell apart.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ def test_a_claude_that_waits_for_a_person_is_blocked(
         work = claude_world.work(swarm, "look around")
         becomes(swarm, work, ("blocked", detail, "hook"))
         wait_until(
-            lambda: ("pane", "blocked", kind) in evidence(swarm, work), timeout=20, what="the dialog is on its screen"
+            lambda: ("pane", "blocked", kind) in evidence(swarm, work),
+            timeout=20,
+            what="the dialog is on its screen",
         )
 
 
@@ -132,6 +134,9 @@ def test_what_stopped_a_turn_is_told_apart(claude_world: ClaudeWorld, monkeypatc
             claude_world.play(Play(otherwise=error))
             swarm.message(work.id, "go on")
             becomes(swarm, work, ("idle", f"error: {detail}", "hook"))
+            wait_until(lambda: ("file", "idle", "") in evidence(swarm, work), what="its file says idle")
+            swarm.reconcile()
+            assert now(swarm, work) == ("idle", f"error: {detail}", "hook")
             claude_world.play(Play())
             swarm.message(work.id, "and now?")
             becomes(swarm, work, ("idle", "", "hook"))
@@ -167,7 +172,9 @@ def test_a_claude_that_compacts_its_conversation_is_busy(claude_world: ClaudeWor
         work = idle(claude_world, swarm)
         types(swarm, work, "/compact")
         wait_until(
-            lambda: ("busy", "compacting", "hook") in history(swarm, work), timeout=30, what="it is seen compacting"
+            lambda: ("busy", "compacting", "hook") in history(swarm, work),
+            timeout=30,
+            what="it is seen compacting",
         )
         claude_world.wait_activity(work, "idle")
 

@@ -25,7 +25,8 @@ from tests.world import assert_agreement
 CUT_OFF = (OSError, EOFError, http.client.HTTPException)
 _ROOT = str(Path(__file__).parents[2])
 _TABLES = ("relationships", "messages", "feedback", "pulls", "actions", "preserved")
-_TOLD_AT_ANY_TIME = ("tool:", "coordinator:", "instance:activity")
+_DELIVERY = tuple(f"message:{what}" for what in ("injected", "seen", "acknowledged", "held", "lost"))
+_TOLD_AT_ANY_TIME = ("tool:", "coordinator:", "instance:activity", "mcp:", "notice:", *_DELIVERY)
 
 
 @dataclass(frozen=True)

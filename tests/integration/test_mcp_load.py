@@ -69,7 +69,8 @@ def test_64_clients_at_once(mcp: Coordinated) -> None:
     assert [text for caller in callers for text in caller.failed] == []
     settle(mcp)
     told = mcp.events(after=begin)
-    assert following.result(20) == [e.id for e in told]
+    seen = following.result(20)
+    assert seen == [e.id for e in told if e.id <= seen[-1]], "what is delivered to agents goes on afterwards"
     assert_told(callers, [e for e in told if e.tool_name is not None])
     assert_said(mcp, callers)
     print(f"{sum(len(c.answered) for c in callers)} calls answered in {_SECONDS:g} s")

@@ -108,7 +108,9 @@ def test_what_is_shown(world: World, name: str) -> None:
         seen: list[tuple[str, ...]] = []
 
         if expected.happens is not None:
-            wait_until(lambda: has_begun(swarm, work, expected.prompt), timeout=20, what="the agent is where it is to be")
+            wait_until(
+                lambda: has_begun(swarm, work, expected.prompt), timeout=20, what="the agent is where it is to be"
+            )
             expected.happens(world, swarm, swarm.find(work.id))
         end = (expected.activity, expected.detail, expected.source, expected.status, expected.problem)
 

@@ -232,7 +232,10 @@ def test_the_screen_is_read(name):
         ("StopFailure", {"error": "rate_limit"}, Reading("idle", "error: rate limited")),
         (
             "StopFailure",
-            {"error": "server_error", "last_assistant_message": "API Error: 529 Overloaded. Try again.\nAPI Error"},
+            {
+                "error": "server_error",
+                "last_assistant_message": "API Error: 529 Overloaded. Try again.\nAPI Error",
+            },
             Reading("idle", "error: overloaded"),
         ),
         (
