@@ -49,6 +49,9 @@ class _Heard:
     done: asyncio.Future[None]
     waits: bool = True
     hold: str = ""
+    about: str = ""
+    of_subagent: bool = False
+    denial: dict[str, Any] | None = None
     reply: dict[str, Any] = field(default_factory=dict)
 
 
@@ -83,6 +86,8 @@ class Hooks:
             return JSONResponse({})
         await asyncio.wait({heard.done}, timeout=_ANSWERED_WITHIN)
         heard.waits = False
+        if heard.denial is not None:
+            return JSONResponse(heard.denial)
         if heard.hold and heard.done.done():
             return JSONResponse(await self._hold(heard, request))
         return JSONResponse(heard.reply)
@@ -142,8 +147,11 @@ class Hooks:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         said = prompt if isinstance(prompt, str) else ""
         heard = _Heard(instance_id, event, agent, reading, said, self._store.db.now(), done)
+        heard.of_subagent = bool(body.get("agent_id"))
+        if instance.budget_state == "held":
+            heard.denial = agent.deny_reply(event, _OVER_BUDGET)
         if event in agent.ways.asks:
-            heard.hold = secrets.token_hex(8)
+            heard.hold, heard.about = secrets.token_hex(8), agent.asks_about(body)
         self._metrics.hooks["observed"] += 1
         self._unwritten.append(heard)
         if self._writing is None:
@@ -161,6 +169,8 @@ class Hooks:
                     one.reply = {}
                 if error.code == "DATABASE_LOCKED":
                     continue
+            except Exception:  # what one hook brought must not silence all that come after it
+                log.exception("what %d hooks said could not be used", len(heard))
             del self._unwritten[: len(heard)]
             for one in heard:
                 if not one.done.done():
@@ -179,14 +189,12 @@ class Hooks:
                 one.reply = self._reply(db, instance, one)
             _observe(db, instance, one)
             if one.hold and one.waits:
-                dialogs.hold(db, instance.id, one.hold)
+                dialogs.hold(db, instance.id, one.hold, one.about)
 
     def _reply(self, db: Database, instance: Instance, one: _Heard) -> dict[str, Any]:
         """What the agent is told in answer to the hook, recorded as handed over."""
-        if instance.budget_state == "held":
-            return one.agent.deny_reply(one.event, _OVER_BUDGET) or {}
-        if one.event not in one.agent.ways.hooks:
-            return {}
+        if one.event not in one.agent.ways.hooks or one.of_subagent:
+            return {}  # a subagent would keep to itself what it is told
         idles = one.reading is not None and one.reading.activity == Activity.IDLE
         blocked = self._in_a_row.get(instance.id, 0) if idles else 0
         pending = messages.undelivered(db, instance.id, limit=20)

@@ -145,7 +145,10 @@ def dialog_lines(instance: Instance) -> list[str]:
         return []
     choices = [f"  {number}. {text}" for number, text in enumerate(asked["choices"], start=1)]
     how = f"swarm answer {instance.id} {'--choice N' if choices else '--text TEXT'} --digest {asked['digest']}"
-    return [*asked["text"].splitlines(), *choices, how]
+    about = str(asked.get("about") or "")
+    hidden = "".join(about.split()) not in "".join(asked["text"].split())
+    wants = ["it wants, as its hook says:", *about.splitlines(), ""] if hidden else []
+    return [*wants, *asked["text"].splitlines(), *choices, how]
 
 
 def cost_label(account: Account) -> str:

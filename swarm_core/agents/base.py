@@ -137,6 +137,9 @@ class Agent(Protocol):
     def permission_reply(self, event: str, *, allow: bool, why: str) -> dict[str, Any]:
         """The reply to a hook of `asks` that answers the dialog."""
 
+    def asks_about(self, body: dict[str, Any]) -> str:
+        """What a hook of `asks` wants to do, in the words that its dialog shows."""
+
     def deny_reply(self, event: str, why: str) -> dict[str, Any] | None:
         """The reply to a hook that forbids what the agent is about to do; None for a hook that cannot."""
 
@@ -164,6 +167,9 @@ class Mute:
 
     def permission_reply(self, event: str, *, allow: bool, why: str) -> dict[str, Any]:
         return {}
+
+    def asks_about(self, body: dict[str, Any]) -> str:
+        return ""
 
     def deny_reply(self, event: str, why: str) -> dict[str, Any] | None:
         return None

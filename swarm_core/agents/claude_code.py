@@ -160,6 +160,12 @@ class ClaudeCode:
         decision: dict[str, Any] = {"behavior": "allow"} if allow else no
         return {"hookSpecificOutput": {"hookEventName": event, "decision": decision}}
 
+    def asks_about(self, body: dict[str, Any]) -> str:
+        given = body.get("tool_input")
+        told = given if isinstance(given, dict) else {}
+        names = (told.get(name) for name in ("command", "file_path", "url", "plan"))
+        return next((name for name in names if isinstance(name, str)), str(body.get("tool_name") or ""))
+
     def deny_reply(self, event: str, why: str) -> dict[str, Any] | None:
         if event != "PreToolUse":
             return None
@@ -251,9 +257,9 @@ def _moment(value: object) -> str | None:
     try:
         ms = None if isinstance(value, str) else value / 1000
         at = datetime.fromisoformat(str(value)) if ms is None else datetime.fromtimestamp(ms, UTC)
+        return at.astimezone(UTC).isoformat(timespec="milliseconds") if at.tzinfo else None
     except (ValueError, OverflowError, OSError):
         return None
-    return at.astimezone(UTC).isoformat(timespec="milliseconds") if at.tzinfo else None
 
 
 def _notification(kind: str) -> Reading | None:

@@ -11,8 +11,9 @@ _LOOKED_AT = 60
 _CHOSEN = re.compile(r"\s*❯\s*(\d+)\.\s")
 _OPTION = re.compile(r"\s*❯?\s*(\d+)\.\s+(.*)")
 _INPUT = re.compile(r"\s*❯(?!\s*\d+\.\s)")
-_BORDER = re.compile(r"\s*─{20,}\s*")
+_BORDER = re.compile(r"─{20,}\s*")  # a line inside a command is indented
 _RULE = re.compile(r"\s*[╌┄]{20,}\s*")
+_COMMAND = re.compile(r"[│\s]*❯\s*[!/#]")  # what a person has begun would take a message for its rest
 _HINT = re.compile(r"Esc to|Enter to|ctrl\+|Tab to|shift\+tab")
 _KINDS = (
     (re.compile(r"\s*Do you want to (use this API key)"), "api key"),
@@ -58,7 +59,7 @@ def read(text: str) -> Reading | None:
     # The footer is below the answer; an answer that quotes it further up is not the footer.
     if any("esc to interrupt" in line for line in lines[-4:]):
         return Reading("busy", "retrying" if re.search(r"· Retrying in \d+s", "\n".join(lines)) else "")
-    if not any(_is_input(line) for line in lines[-6:]):
+    if not any(_is_input(line) for line in lines[-6:]) or any(_COMMAND.match(line) for line in lines[-6:]):
         return None
     return Reading("idle", _error_shown(lines))
 

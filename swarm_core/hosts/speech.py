@@ -25,6 +25,7 @@ from swarm_core.tmux.sessions import Tmux
 _READ_AT_ONCE = 1 << 20
 _LONGEST_LINE = 8 << 20
 _HEADER = re.compile(rb"\[swarm msg ([0-9a-f]{12}) ")
+_INPUT_LINES = 12
 _OURS = ("[swarm msg ", "[Pasted text", "[pasted ")
 
 
@@ -54,10 +55,10 @@ class Speech:
     def hand_over(self, talk: Talk, text: str) -> str:
         name, ways = talk["instance_id"], table.get(talk["agent"]).ways
         with self._alone(name):
+            time.sleep(max(0.0, self._pasted_at.get(name, 0.0) + ways.gap - time.monotonic()))
             state = self._state(talk)
             if state != SENT:
                 return state
-            time.sleep(max(0.0, self._pasted_at.get(name, 0.0) + ways.gap - time.monotonic()))
             try:
                 self._tmux.paste(name, text, submit=not ways.settle, settle=0.0)
                 if ways.settle:
@@ -73,7 +74,7 @@ class Speech:
 
     def press_enter(self, talk: Talk) -> bool:
         with self._alone(talk["instance_id"]):
-            screen = self._look.screen(talk["instance_id"])
+            screen = "\n".join(self._look.screen(talk["instance_id"]).rstrip().splitlines()[-_INPUT_LINES:])
             if not any(mark in screen for mark in _OURS) or self._state(talk) != SENT:
                 return False
             with contextlib.suppress(Conflict, NotFound):
@@ -146,8 +147,9 @@ class Speech:
             return GONE
         if Activity.BLOCKED in activities.values():
             return BLOCKED
-        if activities.get(Source.PANE) == Activity.UNKNOWN:
-            return UNCLEAR  # a dialog may be on it
+        pane = activities.get(Source.PANE)
+        if pane == Activity.UNKNOWN or (pane is None and not pasted):
+            return UNCLEAR  # a screen that is not understood may show a dialog, or take text for a command
         said = activities.get(Source.FILE) or activities.get(Source.PANE)
         if said == Activity.IDLE:
             return SENT
@@ -160,6 +162,12 @@ class Speech:
 
 
 def _read_line(agent: Agent, line: bytes, found: LogFacts) -> None:
+    """An agent can write into its log what it likes; what cannot be read says nothing."""
+    with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+        _take_in(agent, line, found)
+
+
+def _take_in(agent: Agent, line: bytes, found: LogFacts) -> None:
     text = ""
     if b"[swarm msg " in line and agent.is_receipt(text := line.decode(errors="replace")):
         found["received"] += [one.decode() for one in _HEADER.findall(line)]

@@ -114,8 +114,8 @@ class Bookkeeper:
         first_reads = 0
         for instance in self._due():
             first_reads += instance.id not in self._read_at
-            if first_reads > _FIRST_READS:
-                return
+            if first_reads > _FIRST_READS and instance.id not in self._read_at:
+                continue
             try:
                 self._keep_one(instance)
             except SwarmError as error:
@@ -124,7 +124,8 @@ class Bookkeeper:
     def _due(self) -> list[Instance]:
         now, listed = time.monotonic(), instances.listed(self._context.db)
         due = [i for i in listed if now - self._read_at.get(i.id, -math.inf) >= _EVERY]
-        return [i for i in due if i.activity != Activity.EXITED or i.id not in self._closed]
+        open_ones = [i for i in due if i.activity != Activity.EXITED or i.id not in self._closed]
+        return sorted(open_ones, key=lambda i: i.activity == Activity.EXITED)  # who runs comes first
 
     def _keep_one(self, instance: Instance) -> None:
         self._read_at[instance.id] = time.monotonic()

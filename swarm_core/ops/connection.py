@@ -36,7 +36,9 @@ def reconnect(context: Context) -> list[str]:
     for instance in instances.listed(context.db):
         if _needs_it(context, instance):
             text = table.get(instance.agent).reconnect
-            with context.db.write():
+            if context.host(instance).can_hear(talk(instance)) != SENT:
+                continue
+            with context.db.write():  # first, so that a crash cannot make it happen twice
                 events.add(context.db, "mcp:reconnect", instance_id=instance.id, actor="supervisor")
             try:
                 outcome = context.host(instance).hand_over(talk(instance), text)

@@ -64,11 +64,13 @@ class Courier:
     def keep_house(self) -> None:
         """Give up what nobody saw in time, and note which turns are over."""
         db = self._context.db
-        with db.write():
-            for message in messages.expire(db):
-                log.warning("message %s to %s was not seen in time", message.id, message.instance_id)
-            for instance_id in messages.unacknowledged(db):
-                if _is_over(db.now(), instances.get(db, instance_id), messages.of(db, instance_id)):
+        if messages.overdue(db):
+            with db.write():
+                for message in messages.expire(db):
+                    log.warning("message %s to %s was not seen in time", message.id, message.instance_id)
+        for instance_id in messages.unacknowledged(db):
+            if _is_over(db.now(), instances.get(db, instance_id), messages.of(db, instance_id)):
+                with db.write():
                     messages.acknowledge(db, instance_id)
 
     def _send_off(self, pool: ThreadPoolExecutor) -> None:
@@ -104,7 +106,7 @@ class Courier:
         sent = [m for m in pending if m.state == MessageState.INJECTED]
         if instance.cleaned or instance.wanted != Wanted.RUNNING:
             self._take_back(sent, "its program ended before it took the message")
-            return 1.0
+            return 2.0
         before = [m for m in sent if not m.how.endswith(_start(instance))]
         if before:
             self._take_back(before, "its program was started anew before it took the message")
@@ -146,7 +148,7 @@ class Courier:
         self._context.checkpoint("message:injected")
         outcome = self._context.host(instance).hand_over(talk(instance), text)
         self._context.checkpoint("message:handed over")
-        if outcome not in (SENT, BLOCKED):  # nothing was typed
+        if outcome not in (SENT, BLOCKED) or (outcome == BLOCKED and not ways.confirms):  # nothing was submitted
             self._take_back(taken, "the agent was not idle any more" if outcome != GONE else "its program ended")
             return 0.5
         if outcome == SENT and ways.confirms:
@@ -179,7 +181,7 @@ class Courier:
             self._nudged[first.id] = first.attempts
             host.press_enter(said)
             return 0.5
-        if age < _LOST_AFTER or (pasted and host.can_hear(said) != SENT):
+        if age < _LOST_AFTER or host.can_hear(said) != SENT:
             return 0.5
         self._take_back(sent, "its log does not show it", counts=True)
         return 0.0
@@ -187,6 +189,8 @@ class Courier:
     def _take_back(self, lost: Sequence[Message], why: str, *, counts: bool = False) -> None:
         """They certainly did not arrive. What `counts` is a program that ran and did not take them."""
         db = self._context.db
+        if not lost:
+            return
         with db.write():
             for message in lost:
                 if counts and message.attempts >= _ATTEMPTS:

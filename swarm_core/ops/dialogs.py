@@ -9,7 +9,7 @@ from typing import Any
 
 from swarm_core.errors import Conflict, InvalidInput
 from swarm_core.hosts.base import DialogFacts
-from swarm_core.models import Activity, Instance
+from swarm_core.models import Activity, Instance, parse_iso
 from swarm_core.ops import texts
 from swarm_core.ops.context import Context, talk
 from swarm_core.store import events, instances
@@ -18,6 +18,7 @@ from swarm_core.store.database import Database
 _TEXT_MAX = 4000
 _ANSWER_MAX = 10_000
 _TAKEN_WITHIN = 2.0
+_READ_EVERY = 5.0
 
 
 def shown(instance: Instance) -> dict[str, Any] | None:
@@ -31,7 +32,7 @@ def refresh(context: Context, instance: Instance) -> None:
     since = f"{instance.activity_at} {instance.activity_detail}"
     known = json.loads(instance.blocked_on) if instance.blocked_on else None
     blocked = instance.activity == Activity.BLOCKED
-    if (known is None and not blocked) or (known is not None and blocked and known["since"] == since):
+    if (known is None and not blocked) or (known is not None and blocked and _is_fresh(context, known, since)):
         return
     asked = context.host(instance).dialog(talk(instance)) if blocked else None
     with context.db.write():
@@ -39,16 +40,25 @@ def refresh(context: Context, instance: Instance) -> None:
         if now.blocked_on != instance.blocked_on or (now.activity == Activity.BLOCKED) != blocked:
             return
         told = _cut(asked) if asked else None
-        held = {"held": known["held"]} if known and known.get("held") else {}
-        kept = {"since": since, **held, **(told or {})} if blocked else None
-        instances.set_fields(context.db, instance.id, blocked_on=json.dumps(kept) if kept else "")
-        if told:
-            events.add(
-                context.db, "dialog:shown", instance_id=instance.id, actor="supervisor", metadata=dict(told)
-            )
-        elif known and known.get("digest"):
-            over = {"digest": known["digest"]}
-            events.add(context.db, "dialog:closed", instance_id=instance.id, actor="supervisor", metadata=over)
+        kept = {k: v for k, v in (known or {}).items() if k in ("held", "about", "answer")}
+        kept |= {"since": since, "read_at": context.db.now(), **(told or {})}
+        instances.set_fields(context.db, instance.id, blocked_on=json.dumps(kept) if blocked else "")
+        before = known.get("digest") if known else None
+        if told and told["digest"] != before:
+            _tell(context.db, instance.id, "dialog:shown", "supervisor", told)
+        elif before and not told:
+            _tell(context.db, instance.id, "dialog:closed", "supervisor", {"digest": before})
+
+
+def _is_fresh(context: Context, known: dict[str, Any], since: str) -> bool:
+    """One question may follow another without any other sign, so that it is read again now and then."""
+    if known["since"] != since or not known.get("digest"):
+        return False
+    return (parse_iso(context.db.now()) - parse_iso(known["read_at"])).total_seconds() < _READ_EVERY
+
+
+def _tell(db: Database, instance_id: str, name: str, actor: str, told: dict[str, Any]) -> None:
+    events.add(db, name, instance_id=instance_id, actor=actor, metadata=told)
 
 
 def answer(
@@ -74,28 +84,37 @@ def answer(
             hint=f"`swarm show {instance.id}` shows what it does",
             details={"activity": instance.activity},
         )
-    asked = _through_hook(context, instance, meant, choice, actor) or context.host(instance).answer(
-        talk(instance), meant, choice, text or ""
-    )
+    by_hook = _through_hook(context, instance, meant, choice, actor)
+    if by_hook is not None:
+        return by_hook
+    asked = context.host(instance).answer(talk(instance), meant, choice, text or "")
     label = asked["choices"][choice - 1] if choice is not None else texts.cut(text or "", 200)
     told = {"digest": meant, "question": asked["text"][:_TEXT_MAX], "choice": choice, "answer": label}
     with context.db.write():
-        events.add(context.db, "dialog:answered", instance_id=instance.id, actor=actor, metadata=told)
+        _tell(context.db, instance.id, "dialog:answered", actor, told)
         instances.set_fields(context.db, instance.id, blocked_on="")
     return asked
 
 
-def hold(db: Database, instance_id: str, hold_id: str) -> None:
-    """A hook of the agent waits for the answer to its dialog; inside the caller's transaction."""
-    instances.set_fields(db, instance_id, blocked_on=json.dumps({"since": "", "held": hold_id}))
+def hold(db: Database, instance_id: str, hold_id: str, about: str) -> None:
+    """A hook of the agent waits for the answer to its dialog; inside the caller's transaction.
+
+    When two wait at once nobody can tell which of them the screen shows: both are answered there.
+    """
+    instance = instances.get(db, instance_id)
+    known = json.loads(instance.blocked_on) if instance.blocked_on else {}
+    only = "" if known.get("held") else hold_id
+    kept = {"since": "", "read_at": db.now(), "held": only, "about": about[:_TEXT_MAX]}
+    instances.set_fields(db, instance_id, blocked_on=json.dumps(kept))
 
 
 def take_answer(db: Database, instance_id: str, hold_id: str) -> dict[str, Any] | None:
-    """The answer somebody gave to a dialog whose hook waits, once; inside a transaction."""
+    """The answer somebody gave to a dialog whose hook waits, once and told of; inside a transaction."""
     known = _held(instances.get(db, instance_id), hold_id)
     given: dict[str, Any] | None = known.pop("answer", None) if known else None
     if known is not None and given is not None:
-        instances.set_fields(db, instance_id, blocked_on=json.dumps(known | {"taken": True}))
+        instances.set_fields(db, instance_id, blocked_on="")
+        _tell(db, instance_id, "dialog:answered", given["by"], given["told"] | {"hold": hold_id})
     return given
 
 
@@ -121,21 +140,34 @@ def _through_hook(
     label = str(known["choices"][choice - 1])
     if label != "Yes" and not re.match(r"No\b", label):
         return None
-    said = {"allow": label == "Yes", "why": f"{actor} said no", "by": actor}
+    if _letters(known.get("about", "")) not in _letters(known["text"]):
+        return None  # the screen shows something else, or not all of it: its own digest decides
+    told = {"digest": digest, "question": known["text"], "choice": choice, "answer": label}
+    said = {"allow": label == "Yes", "why": f"{actor} said no", "by": actor, "told": told}
+    hold_id = str(known["held"])
     with context.db.write():
-        now = _held(instances.get(context.db, instance.id), known["held"])
+        now = _held(instances.get(context.db, instance.id), hold_id)
         if now is None or now.get("digest") != digest:
             return None
         instances.set_fields(context.db, instance.id, blocked_on=json.dumps(now | {"answer": said}))
-    if _is_taken(context, instance.id, known["held"]):
-        return DialogFacts(text=known["text"], choices=known["choices"], kind=known["kind"], digest=digest)
-    with context.db.write():  # nobody listens any more: the keys will do, and the answer must not be given twice
-        if take_answer(context.db, instance.id, known["held"]) is None:
-            return DialogFacts(text=known["text"], choices=known["choices"], kind=known["kind"], digest=digest)
-    return None
+    if not _is_taken(context, instance.id, hold_id) and _withdraw(context, instance.id, hold_id):
+        return None  # nobody listens any more: the keys will do
+    if not _was_told(context.db, instance.id, hold_id):
+        raise Conflict(
+            f"{instance.id} no longer shows that question",
+            code="DIALOG_CHANGED",
+            hint=f"`swarm show {instance.id}` shows what it asks now",
+        )
+    return DialogFacts(text=known["text"], choices=known["choices"], kind=known["kind"], digest=digest)
+
+
+def _letters(text: str) -> str:
+    """Without white space: a screen breaks lines where it likes."""
+    return "".join(text.split())
 
 
 def _is_taken(context: Context, instance_id: str, hold_id: str) -> bool:
+    """Whether the answer is gone from where it was put, within a moment."""
     deadline = time.monotonic() + _TAKEN_WITHIN
     while time.monotonic() < deadline:
         known = _held(instances.get(context.db, instance_id), hold_id)
@@ -143,6 +175,21 @@ def _is_taken(context: Context, instance_id: str, hold_id: str) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def _withdraw(context: Context, instance_id: str, hold_id: str) -> bool:
+    """Take an answer back that nobody has taken, so that it is not given twice."""
+    with context.db.write():
+        known = _held(instances.get(context.db, instance_id), hold_id)
+        if known is None or known.pop("answer", None) is None:
+            return False
+        instances.set_fields(context.db, instance_id, blocked_on=json.dumps(known))
+    return True
+
+
+def _was_told(db: Database, instance_id: str, hold_id: str) -> bool:
+    recent = events.newest(db, instance_id=instance_id, limit=50)
+    return any(e.name == "dialog:answered" and e.metadata.get("hold") == hold_id for e in recent)
 
 
 def _cut(asked: DialogFacts) -> dict[str, Any]:

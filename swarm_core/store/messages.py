@@ -28,13 +28,13 @@ def accept(
     body: str,
     kind: MessageKind = MessageKind.MESSAGE,
     document: str | None = None,
-    expires_after: timedelta | None = None,
+    expires_after: timedelta = timedelta(hours=72),
     message_id: str | None = None,
 ) -> Message:
     """Record a message. Whoever has written its document beforehand has chosen its id as well."""
     message_id = message_id or new_id()
     now = db.now()
-    expires_at = iso(parse_iso(now) + expires_after) if expires_after else None
+    expires_at = iso(parse_iso(now) + expires_after)
     db.execute(
         "INSERT INTO messages (id, instance_id, sender, state, body, kind, document, expires_at, created_at,"
         " updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -82,9 +82,17 @@ def waiting_for(db: Database) -> dict[str, int]:
 
 
 def unacknowledged(db: Database) -> list[str]:
-    """Instances with messages that were seen in a turn which has not ended yet."""
-    rows = db.rows("SELECT DISTINCT instance_id FROM messages WHERE state = 'seen'")
+    """Idle instances with messages that were seen, and not yet in a turn that is known to have ended."""
+    rows = db.rows(
+        "SELECT DISTINCT m.instance_id FROM messages m JOIN instances i ON i.id = m.instance_id"
+        " WHERE m.state = 'seen' AND i.activity = 'idle'"
+    )
     return [str(r[0]) for r in rows]
+
+
+def overdue(db: Database) -> bool:
+    """Whether there is anything to give up."""
+    return db.row(f"SELECT 1 FROM messages WHERE {_OPEN} AND expires_at <= ? LIMIT 1", (db.now(),)) is not None
 
 
 def inject(db: Database, ids: Iterable[str], *, how: str) -> bool:

@@ -308,6 +308,9 @@ _MESSAGES = (
     "DROP TABLE messages",
     "ALTER TABLE messages_kept RENAME TO messages",
     "CREATE INDEX messages_instance ON messages(instance_id, seq)",
+    "CREATE INDEX messages_seen ON messages(instance_id) WHERE state = 'seen'",
+    "CREATE INDEX mcp_events_marks ON mcp_events(instance_id, name, id)"
+    " WHERE name IN ('mcp:connected', 'mcp:reconnect', 'work:rescoped')",
     """CREATE INDEX messages_undelivered ON messages(instance_id, seq)
         WHERE state IN ('accepted', 'held', 'injected')""",
     """CREATE TABLE usage (

@@ -214,3 +214,15 @@ def test_what_nobody_saw_in_time_expires(mcp: Coordinated) -> None:
         swarm.restart(work.id)
         mcp.world.wait_idle(swarm, work.id)
         assert received(mcp, work) == []
+
+
+def test_a_subagent_is_not_told_what_is_meant_for_its_agent(mcp: Coordinated) -> None:
+    with mcp.swarm() as swarm:
+        work = mcp.world.work(swarm, "busy 600")
+        wait_until(lambda: swarm.find(work.id).activity == "busy", timeout=20, what="it works")
+        message = swarm.message(work.id, "say hello")
+        client = mcp.client(mcp.token(work), initialize=False)
+        assert client.post(b'{"agent_id": "a1"}', path="/hooks/step").message == {}
+        assert messages.get(swarm.context.db, message.id).state == "accepted"
+        assert message.id in client.post(b"{}", path="/hooks/step").message["message"]
+        assert messages.get(swarm.context.db, message.id).state == "injected"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from swarm_core.agents.claude_code import ClaudeCode
 from swarm_core.hosts.look import Look
 from swarm_core.models import Instance
 from swarm_core.ops.context import talk
@@ -90,3 +91,17 @@ def test_a_screen_that_cannot_be_read_may_show_a_dialog(
     assert host.can_hear(talk(work)) == "unclear"
     assert host.hand_over(talk(work), "[swarm msg 0123456789ab from operator]\nsay hello") == "unclear"
     assert not (world.settings.instance_dir(work.id) / "received.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "line", ["[" * 100_000, '{"type":"assistant","usage":1,"timestamp":"0001-01-01T00:00:00+14:00"}']
+)
+def test_a_line_that_cannot_be_read_stops_nothing(world: World, swarm: Swarm, line: str) -> None:
+    work = world.wait_idle(swarm, world.work(swarm).id)
+    path = world.settings.instance_dir(work.id) / "received.jsonl"
+    path.write_text(line + '"usage"\n{"kind": "message", "text": "[swarm msg 0123456789ab from x]"}\n')
+    host = swarm.context.host(work)
+    claude = talk(work) | {"agent": "claude"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClaudeCode, "transcripts", lambda *_: (str(path),))
+        assert host.read_log(claude)["received"] == ["0123456789ab"]  # type: ignore[arg-type]

