@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from swarm_core import ids, locks
 from swarm_core.agents import table
@@ -34,13 +35,11 @@ from swarm_core.models import (
     Wanted,
 )
 from swarm_core.ops import (
-    budget,
+    changes,
     clean,
     decide,
     dialogs,
-    doctor,
     feedback,
-    ledger,
     lineage,
     operations,
     post,
@@ -53,19 +52,20 @@ from swarm_core.ops import (
     search,
     spawn,
     stop,
-    supervise,
     templates,
     tokens,
 )
 from swarm_core.ops import status as statuses
-from swarm_core.ops.budget import Account
 from swarm_core.ops.context import Context, Report, nothing, place, talk
-from swarm_core.ops.doctor import Check
 from swarm_core.ops.reconcile import SESSION_LOST, Finding
 from swarm_core.ops.tokens import Issued
 from swarm_core.store import events, instances, messages, preserved, relationships
 from swarm_core.store.database import Database, make_folder, open_database, utc_now
 from swarm_core.store.tokens import TokenRow
+
+if TYPE_CHECKING:
+    from swarm_core.ops.budget import Account
+    from swarm_core.ops.doctor import Check
 
 COUNT_MAX = 32
 _PARALLEL_STARTS = 4
@@ -144,6 +144,8 @@ class Swarm:
         return found[0] if found else instances.get(self.context.db, id_or_name)
 
     def detail(self, id_or_name: str) -> Detail:
+        from swarm_core.ops import budget  # noqa: PLC0415  few commands need it, and it costs all of them 10 ms
+
         instance, db = self.find(id_or_name), self.context.db
         return Detail(
             instance=instance,
@@ -461,6 +463,8 @@ class Swarm:
         actor: str = "operator",
     ) -> Account:
         """What an instance has used and may use; first sets its budget, raises it, or takes every limit away."""
+        from swarm_core.ops import budget  # noqa: PLC0415  as above
+
         found = self.find(id_or_name)
         budget.check_prices(self.context)
         self._take_in([found])
@@ -472,6 +476,8 @@ class Swarm:
 
     def costs(self) -> list[Account]:
         """What every instance has used, the cleaned ones that used nothing left out."""
+        from swarm_core.ops import budget  # noqa: PLC0415  few commands need it, and it costs all of them 10 ms
+
         budget.check_prices(self.context)
         self._take_in(self.instances())
         found = self.instances(include_cleaned=True)
@@ -503,14 +509,16 @@ class Swarm:
 
     def doctor(self, *, fix: bool = False, repo: str | None = None) -> list[Check]:
         """Everything that can be wrong; `repo` names the new place of a repository that was moved."""
+        from swarm_core.ops import doctor  # noqa: PLC0415  as above
+
         adopted = doctor.adopt_repository(self.context, repo) if fix and repo else []
         return adopted + doctor.examine(self.context, fix=fix)
 
     def refresh_changes(self, limit: int) -> None:
         """Count changed lines of the instances whose counts are oldest."""
-        stale = [i for i in self.instances() if supervise.may_have_changed(i)]
+        stale = [i for i in self.instances() if changes.may_have_happened(i)]
         for instance in sorted(stale, key=lambda i: i.changes_at or "")[:limit]:
-            supervise.refresh_changes(self.context, instance)
+            changes.refresh(self.context, instance)
 
     def drain_pools(self) -> int:
         return sum(host.drain_pools() for host in self.context.hosts)
@@ -525,6 +533,8 @@ class Swarm:
 
     def _take_in(self, found: list[Instance]) -> None:
         """Read the agents' logs in place of a coordinator; what cannot be read is shown as it was last known."""
+        from swarm_core.ops import budget, ledger  # noqa: PLC0415  as above
+
         if self.coordinator() is None:
             for instance in found:
                 with contextlib.suppress(SwarmError):

@@ -76,13 +76,21 @@ def _look_at_host(context: Context, host: Host, mine: list[Instance]) -> list[Fi
     for instance in mine:
         if _decide(instance, facts[instance.id]) is None:
             _observe(context, instance, facts[instance.id])
-            dialogs.refresh(context, instances.get(context.db, instance.id))
+            if _may_ask(instance, facts[instance.id]):
+                dialogs.refresh(context, instances.get(context.db, instance.id))
             if instance.problem.startswith(_STUCK):
                 with context.db.write():
                     instances.set_fields(context.db, instance.id, problem="")
         else:
             findings += _guarded(context, instance.id, _STUCK, _mend)
     return findings
+
+
+def _may_ask(instance: Instance, facts: InstanceFacts) -> bool:
+    """Whether a question is, was or has come up; asking the database about everybody costs more than the look."""
+    reading = facts["reading"]
+    seen = reading is not None and reading["activity"] == Activity.BLOCKED
+    return seen or bool(instance.blocked_on) or instance.activity == Activity.BLOCKED
 
 
 def _guarded(

@@ -6,12 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from swarm_core.errors import SwarmError
-from swarm_core.models import Activity, Instance, Kind, Status, Wanted, parse_iso
-from swarm_core.ops import budget, connection, decide, stop
-from swarm_core.ops.context import Context, place
+from swarm_core.models import Activity, Kind, Status, Wanted, parse_iso
+from swarm_core.ops import budget, changes, connection, decide, stop
+from swarm_core.ops.context import Context
 from swarm_core.ops.notify import Notifier
 from swarm_core.ops.reconcile import Finding, finish_open, look
 from swarm_core.store import actions, events, instances, search
@@ -124,9 +123,9 @@ class Supervisor:
         began = time.monotonic()
         if began < self._changes_due:
             return
-        stale = [i for i in instances.listed(self._context.db) if may_have_changed(i)]
+        stale = [i for i in instances.listed(self._context.db) if changes.may_have_happened(i)]
         if stale:
-            refresh_changes(self._context, min(stale, key=lambda i: i.changes_at or ""))
+            changes.refresh(self._context, min(stale, key=lambda i: i.changes_at or ""))
         self._changes_due = began + max(TICK, (time.monotonic() - began) * _PAUSE_PER_COST)
 
     def _stop_reviewers(self) -> None:
@@ -155,29 +154,3 @@ class Supervisor:
                 self._context.hosts.get(host).fill_pool(repo_path, size)
             except SwarmError as error:
                 log.warning("the pool of %s cannot be filled: %s", repo_path, error.message)
-
-
-def may_have_changed(instance: Instance) -> bool:
-    """Whether the agent was at work since its changes were counted."""
-    if instance.wanted != Wanted.RUNNING and instance.changes_at and instance.changes_at >= instance.activity_at:
-        return False
-    if instance.activity in (Activity.IDLE, Activity.BLOCKED, Activity.EXITED):
-        return instance.changes_at is None or instance.changes_at < instance.activity_at
-    return True
-
-
-def refresh_changes(context: Context, instance: Instance) -> None:
-    """Count what the instance has changed against its base and remember it.
-
-    Of a worktree that cannot be read the last counts stay, and the others get their turn.
-    """
-    try:
-        facts = context.host(instance).changes(place(instance))
-    except SwarmError as error:
-        log.debug("changes of %s cannot be counted: %s", instance.id, error.message)
-        counted: dict[str, Any] = {}
-    else:
-        counted = {"files_changed": facts["files"], "lines_added": facts["added"]}
-        counted |= {"lines_deleted": facts["deleted"], "head_commit": facts["head_commit"]}
-    with context.db.write():
-        instances.set_fields(context.db, instance.id, changes_at=context.db.now(), **counted)
