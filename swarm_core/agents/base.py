@@ -149,6 +149,9 @@ class Agent(Protocol):
     def transcripts(self, instance_dir: str, worktree_path: str, conversation_id: str) -> tuple[str, ...]:
         """Glob patterns of the log the program itself keeps of the conversation."""
 
+    def side_logs(self, worktree_path: str, conversation_id: str) -> tuple[str, ...]:
+        """Glob patterns of logs that tell of usage alone, such as those of subagents."""
+
     def is_receipt(self, line: str) -> bool:
         """Whether a line of that log which names a message shows that the agent has taken it."""
 
@@ -178,6 +181,9 @@ class Mute:
         return None
 
     def transcripts(self, instance_dir: str, worktree_path: str, conversation_id: str) -> tuple[str, ...]:
+        return ()
+
+    def side_logs(self, worktree_path: str, conversation_id: str) -> tuple[str, ...]:
         return ()
 
     def is_receipt(self, line: str) -> bool:

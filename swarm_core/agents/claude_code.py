@@ -182,6 +182,10 @@ class ClaudeCode:
     def transcripts(self, instance_dir: str, worktree_path: str, conversation_id: str) -> tuple[str, ...]:
         return _transcripts(worktree_path, conversation_id)
 
+    def side_logs(self, worktree_path: str, conversation_id: str) -> tuple[str, ...]:
+        mains = _transcripts(worktree_path, conversation_id)
+        return tuple(f"{main.removesuffix('.jsonl')}/subagents/**/*.jsonl" for main in mains)
+
     def read_usage(self, line: str) -> Usage | None:
         if '"usage"' not in line:
             return None

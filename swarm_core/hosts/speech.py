@@ -106,17 +106,21 @@ class Speech:
 
     def read_log(self, talk: Talk) -> LogFacts:
         agent = table.get(talk["agent"])
-        known = self._logs.setdefault(talk["instance_id"], _Log())
         path = self._log_path(agent, talk)
         found: LogFacts = {"received": [], "usage": []}
         if path is None:
             return found
-        with self._alone(talk["instance_id"]), contextlib.suppress(OSError):
-            self._read(agent, known, path, found)
+        beside: LogFacts = {"received": [], "usage": []}
+        with self._alone(talk["instance_id"]):
+            self._read(agent, self._logs.setdefault(talk["instance_id"], _Log()), path, found)
+            for pattern in agent.side_logs(talk["worktree_path"], talk["conversation_id"]):
+                for name in glob.glob(pattern, recursive=True):  # noqa: PTH207
+                    self._read(agent, self._logs.setdefault(name, _Log()), name, beside)
+        found["usage"] += beside["usage"]
         return found
 
     def _read(self, agent: Agent, known: _Log, path: str, found: LogFacts) -> None:
-        with Path(path).open("rb") as file:
+        with contextlib.suppress(OSError), Path(path).open("rb") as file:
             facts = os.fstat(file.fileno())
             if (known.place, known.inode) != (path, facts.st_ino) or facts.st_size < known.offset:
                 known.place, known.inode, known.offset = path, facts.st_ino, 0

@@ -382,3 +382,21 @@ def test_an_instance_that_cannot_be_counted_keeps_none_of_the_others(swarm: Swar
 def observe(swarm: Swarm, instance: Instance, activity: Activity) -> None:
     with swarm.context.db.write():
         instances.observe(swarm.context.db, instance.id, activity, source=Source.PROCESS)
+
+
+def test_what_subagents_use_is_counted_too_and_their_logs_are_no_receipts(
+    swarm: Swarm, work: Instance, log: Transcript
+) -> None:
+    message = swarm.message(work.id, "hello")
+    log.answer("msg_1", took=10)
+    assert counted(swarm, work).input_tokens == 10
+    beside = Transcript(log.path.with_suffix("") / "subagents" / "agent-1.jsonl")
+    beside.path.parent.mkdir(parents=True)
+    beside.answer("msg_2", took=5)
+    beside.receive(message.id)
+    assert counted(swarm, work).input_tokens == 15
+    assert counted(swarm, work).input_tokens == 15
+    assert messages.get(swarm.context.db, message.id).seen_at is None
+    log.receive(message.id)
+    counted(swarm, work)
+    assert messages.get(swarm.context.db, message.id).seen_at is not None
