@@ -16,9 +16,9 @@ FIND_PYTHON = for p in python3.14 python3.13 python3.12 python3.11 python3; do \
 ifndef PYTHON
 PYTHON := $(shell $(FIND_PYTHON))
 endif
-# Tests mostly wait for git and tmux, so at least two run side by side; more than the cores disturbs those that
-# measure time.
-WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$n -gt 2 ] && echo $$n || echo 2)
+# Tests mostly wait for git, tmux and agents, so one more than there are cores run side by side; many more would
+# disturb those that wait with a bound.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n + 1)))
 ARGS ?=
 
 # npm trusts what the system trusts, as behind a proxy with a certificate of its own.

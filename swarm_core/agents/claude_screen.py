@@ -59,7 +59,9 @@ def read(text: str) -> Reading | None:
     # The footer is below the answer; an answer that quotes it further up is not the footer.
     if any("esc to interrupt" in line for line in lines[-4:]):
         return Reading("busy", "retrying" if re.search(r"· Retrying in \d+s", "\n".join(lines)) else "")
-    if not any(_is_input(line) for line in lines[-6:]) or any(re.match(_COMMAND, line) for line in lines[-6:]):
+    below = [line for line in lines[-6:] if _is_input(line)]
+    typed = [line for line in below if line.lstrip("│ ").startswith("❯")]
+    if not below or (typed and re.match(_COMMAND, typed[-1])):  # earlier lines are what was submitted
         return None
     return Reading("idle", _error_shown(lines))
 

@@ -119,3 +119,12 @@ def test_an_input_with_a_command_in_it_is_not_free(draft: str) -> None:
     place = max(n for n, line in enumerate(lines) if line.lstrip().startswith("❯"))
     lines[place] = f"❯ {draft}"
     assert CLAUDE.read_screen("\n".join(lines)) is None
+
+
+def test_a_command_that_was_submitted_stands_above_the_input() -> None:
+    lines = screen("idle_new").splitlines()
+    place = max(n for n, line in enumerate(lines) if line.lstrip().startswith("❯"))
+    lines[place - 1 : place - 1] = ["❯ /mcp reconnect swarm", "  ⎿  Reconnected to swarm."]
+    reading = CLAUDE.read_screen("\n".join(lines))
+    assert reading is not None
+    assert reading.activity == "idle"
