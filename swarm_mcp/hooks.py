@@ -171,6 +171,8 @@ class Hooks:
                     continue
             except Exception:  # what one hook brought must not silence all that come after it
                 log.exception("what %d hooks said could not be used", len(heard))
+                for one in heard:
+                    one.reply = {}  # what it carried was not recorded as handed over
             del self._unwritten[: len(heard)]
             for one in heard:
                 if not one.done.done():

@@ -218,8 +218,6 @@ def _seconds(since: str, until: str) -> float:
 def _is_over(now: str, instance: Instance, recent: Sequence[Message]) -> bool:
     """Whether the agent has been idle since it saw its last message, so that its turn with it has ended."""
     seen_at = max((m.seen_at or "" for m in recent if m.state == MessageState.SEEN), default="")
-    if instance.activity == Activity.EXITED:
-        return False
     if instance.activity != Activity.IDLE or not seen_at:
         return False
     return instance.activity_at > seen_at or _seconds(seen_at, now) > _TURN_OVER_AFTER

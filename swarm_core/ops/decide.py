@@ -48,12 +48,12 @@ def rescope(context: Context, work: Instance, task: str, *, actor: str) -> Insta
 
 def abandon(context: Context, work: Instance, *, why: str = "", actor: str) -> Instance:
     """Give the work up: its agent is ended, its files and commits stay."""
+    reason = why or f"abandoned by {actor}"
     with context.db.write():
         _end_rounds(context, work.id, actor)
         instances.set_fields(context.db, work.id, needs_person="")
         events.add(context.db, "work:abandoned", instance_id=work.id, actor=actor, metadata={"why": why})
-    reason = why or f"abandoned by {actor}"
-    return status.set_status(context, work.id, Status.FAILED, message=reason, actor=actor, by_person=True)
+        return status.set_status(context, work.id, Status.FAILED, message=reason, actor=actor, by_person=True)
 
 
 def end_overdue_reviews(context: Context) -> list[str]:

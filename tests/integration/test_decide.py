@@ -198,3 +198,13 @@ def test_the_commands_of_a_decision(world: World, swarm: Swarm) -> None:
     assert world.command("rescope", work.id, "half of it").stdout == f"{work.id}: running\n".encode()
     assert world.command("accept", work.id).stdout == f"{work.id}: approved\n".encode()
     assert json.loads(world.command("abandon", work.id, "--json").stdout)["status"] == "failed"
+
+
+@pytest.mark.parametrize("why", ["a\0b", "half \ud800 a character", "x" * 100_000])
+def test_work_that_cannot_be_abandoned_for_that_reason_is_as_it_was(world: World, swarm: Swarm, why: str) -> None:
+    work = finished_work(world, swarm)
+    review = reviewed(swarm, work)
+    before = names(swarm, work)
+    assert code_of(swarm.abandon, work.id, why=why) == "INVALID_INPUT"
+    assert swarm.review_link(review.id).verdict is None
+    assert (swarm.find(work.id).status, names(swarm, work)) == ("waiting_review", before)
