@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ _ENV = {
 # Left by a Claude Code that started swarm; with them the new one believes it is nested.
 _UNSET = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT")
 _LONGEST_PROJECT_NAME = 200
+_SPOKEN = ("user", "assistant")
+_CHAINED = (*_SPOKEN, "attachment", "system")  # the lines of a log that name the one they follow
 
 
 class ClaudeCode:
@@ -201,6 +204,68 @@ class ClaudeCode:
         took, gave, read, wrote = (n if isinstance(n := used.get(name), int) and n > 0 else 0 for name in names)
         at = _moment(entry.get("timestamp")) or ""
         return Usage(str(message.get("id")), str(message.get("model")), took, gave, read, wrote, at)
+
+
+def unwritten(log: Iterable[bytes]) -> bytes | None:
+    """What must be added to a log before its conversation is resumed; None when no prompt is in it.
+
+    The program goes on from the last line of its log. It writes the first prompt in parallel with what follows, so
+    the answer may stand before its question, and names the true end only when it exits. One that was killed did
+    not: the line is made here. Twice is once.
+    """
+    parents: dict[str, str] = {}
+    spoken: set[str] = set()
+    last, conversation, prompted, named, line = "", "", False, False, b"\n"
+    for line in log:
+        entry = _entry(line)
+        kind = entry.get("type")
+        if kind == "last-prompt":
+            named = named or "leafUuid" in entry
+        elif kind in _CHAINED and entry.get("uuid") and not entry.get("isSidechain"):
+            last, conversation, named = str(entry["uuid"]), str(entry.get("sessionId")), False
+            parents[last] = str(entry.get("parentUuid"))
+            if kind in _SPOKEN:
+                spoken.add(last)
+            prompted = prompted or _is_prompt(entry)
+    if not prompted:
+        return None
+    end = b"" if line.endswith(b"\n") else b"\n"
+    later = spoken & _descendants(parents, last) - {last}
+    if named or not later:
+        return end
+    leaf = next(uuid for uuid in reversed(parents) if uuid in later)
+    said = {"type": "last-prompt", "leafUuid": leaf, "sessionId": conversation}
+    return end + json.dumps(said, separators=(",", ":")).encode() + b"\n"
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except ValueError:  # cut off when the program was killed
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+def _is_prompt(entry: dict[str, Any]) -> bool:
+    """Results of tools and the feedback of hooks are the user's lines too."""
+    message = entry.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    blocks = content if isinstance(content, list) else []
+    results = any(isinstance(block, dict) and block.get("type") == "tool_result" for block in blocks)
+    return entry["type"] == "user" and not entry.get("isMeta") and not results
+
+
+def _descendants(parents: dict[str, str], root: str) -> set[str]:
+    children: dict[str, list[str]] = {}
+    for uuid, parent in parents.items():
+        children.setdefault(parent, []).append(uuid)
+    found: set[str] = set()
+    todo = [root]
+    while todo:
+        new = [uuid for uuid in children.get(todo.pop(), ()) if uuid not in found]
+        found.update(new)
+        todo += new
+    return found
 
 
 def _config_dir() -> Path:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from swarm_core import cancel
+from swarm_core.agents import claude_code
 from swarm_core.config import Settings
 from swarm_core.errors import ExternalFailure, TimedOut
 from swarm_core.hosts import launcher
@@ -52,11 +53,25 @@ def _argv(order: StartOrder) -> list[str]:
     if not order["resume"] or order["resume_argv"] is None:
         return order["argv"]
     found = [Path(name) for pattern in order["resume_probe"] for name in glob.glob(pattern)]  # noqa: PTH207
-    if any(_contains(path, order["resume_mark"].encode()) for path in found):
+    if any(_resumable(path, order) for path in found):
         return order["resume_argv"]
     for path in found:  # Claude Code neither resumes such a conversation nor starts another one with its id
         path.replace(path.with_name(f"{path.name}.unused"))
     return order["argv"]
+
+
+def _resumable(path: Path, order: StartOrder) -> bool:
+    """Whether the conversation is there; one that its program was killed in is made ready to go on at its end."""
+    if not _contains(path, order["resume_mark"].encode()):
+        return False
+    if order["argv"][0] != claude_code.ClaudeCode.program:
+        return True
+    with path.open("rb") as file:
+        unwritten = claude_code.unwritten(file)
+    if unwritten:
+        with path.open("ab") as file:
+            file.write(unwritten)
+    return unwritten is not None
 
 
 def _contains(path: Path, mark: bytes) -> bool:

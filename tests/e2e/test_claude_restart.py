@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +21,23 @@ from tests.support import wait_until
 __all__ = ["claude_home", "claude_program", "claude_world", "messages"]
 
 
-def wait_written(claude_world: ClaudeWorld, work: Instance, text: str) -> None:
-    """The program writes its log some time after it has said something."""
-    wait_until(lambda: text in str(claude_world.transcript(work)), timeout=20, what=f"{text!r} is in the log")
+def wait_written(claude_world: ClaudeWorld, work: Instance, text: str, *, prompt: str = "look around") -> None:
+    """The program writes its log some time after it has said something, a first prompt even after the answer."""
+
+    def written() -> bool:
+        log = claude_world.transcript(work)
+        said = {kind: str([e.get("message") for e in log if e["type"] == kind]) for kind in ("user", "assistant")}
+        return prompt in said["user"] and text in said["assistant"]
+
+    wait_until(written, timeout=20, what=f"{prompt!r} and {text!r} are in the log")
+
+
+def split_log(path: Path) -> tuple[str, str]:
+    """The log until the first answer, and from there on."""
+    log = [(line, json.loads(line)) for line in path.read_text().splitlines(keepends=True)]
+    answered_at = min(entry["timestamp"] for _, entry in log if entry["type"] == "assistant")
+    after = [line for line, entry in log if "uuid" in entry and entry["timestamp"] >= answered_at]
+    return "".join(line for line, _ in log if line not in after), "".join(after)
 
 
 def kill(claude_world: ClaudeWorld, work: Instance) -> None:
@@ -170,6 +186,47 @@ def test_after_the_loss_of_tmux_one_command_resumes_the_conversations(claude_wor
     given = conversation(claude_world, work)
     assert "I have seen a heron." in given
     assert given.count(header(message)) == 1
+
+
+def test_an_answer_that_was_written_before_its_question_is_in_the_resumed_conversation(
+    claude_world: ClaudeWorld,
+) -> None:
+    """Killed then, the program would go on from the last line of its log, which is the question."""
+    claude_world.play(Play().when(asked("look around")).then(LOOK, Text("I have seen a heron.")))
+    with claude_world.world.open() as swarm:
+        work = idle(claude_world, swarm)
+        wait_written(claude_world, work, "I have seen a heron.")
+        kill(claude_world, work)
+        path = claude_world.home.transcript_path(work.conversation_id, work.worktree_path)
+        until, after = split_log(path)
+        path.write_text(after + until)
+        sent = []
+        for number in range(2):
+            sent.append(swarm.message(work.id, f"number {number}"))
+            swarm.restart(work.id)
+            wait_state(swarm, sent[-1], "acknowledged")
+            claude_world.wait_activity(work, "idle")
+            wait_written(claude_world, work, "ok", prompt=sent[-1].id)
+            given = conversation(claude_world, work)
+            assert given.index("look around") < given.index("I have seen a heron.") < given.index(header(sent[0]))
+            assert [given.count(header(m)) for m in sent] == [1] * len(sent)
+            kill(claude_world, work)
+
+
+def test_a_log_in_which_only_the_question_is_missing_is_begun_anew_with_the_question(
+    claude_world: ClaudeWorld,
+) -> None:
+    claude_world.play(Play().when(asked("look around")).then(LOOK, Text("I have seen a heron.")))
+    with claude_world.world.open() as swarm:
+        work = idle(claude_world, swarm)
+        wait_written(claude_world, work, "I have seen a heron.")
+        kill(claude_world, work)
+        path = claude_world.home.transcript_path(work.conversation_id, work.worktree_path)
+        path.write_text(split_log(path)[1])
+        before = claude_world.api.requests[-1].number
+        swarm.restart(work.id)
+        claude_world.api.wait_for(lambda r: r.number > before and r.last_user_text == "look around")
+        assert claude_world.wait_activity(work, "idle").epoch == 2
 
 
 def test_a_log_without_a_conversation_does_not_keep_claude_from_starting_again(claude_world: ClaudeWorld) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from swarm_core.agents.base import Reading, Spec
-from swarm_core.agents.claude_code import HTTP_EVENTS, ClaudeCode
+from swarm_core.agents.claude_code import HTTP_EVENTS, ClaudeCode, unwritten
 
 ID = "11111111-2222-4333-8444-555555555555"
 CLAUDE = ClaudeCode()
@@ -255,3 +255,85 @@ def test_the_screen_is_read(name):
 )
 def test_hooks_are_read(event, body, expected):
     assert CLAUDE.read_hook(event, body) == expected
+
+
+def line(kind, uuid="", parent=None, **more):
+    """One line of a log; those with a uuid are chained by their parents."""
+    chained = {"uuid": uuid, "parentUuid": parent, "isSidechain": False} if uuid else {}
+    return json.dumps({"type": kind, "sessionId": ID, **chained, **more}, separators=(",", ":")).encode() + b"\n"
+
+
+def spoken(kind, uuid, parent, content):
+    return line(kind, uuid, parent, message={"role": kind, "content": content})
+
+
+TOOL_RESULT = [{"type": "tool_result", "tool_use_id": "t1", "content": "one"}]
+QUESTION = (
+    spoken("user", "u1", None, "look around"),
+    line("attachment", "x1", "u1"),
+    line("attachment", "x2", "x1"),
+)
+ANSWER = (
+    spoken("assistant", "a1", "x2", [{"type": "tool_use", "id": "t1"}]),
+    spoken("user", "r1", "a1", TOOL_RESULT),
+    spoken("assistant", "a2", "r1", [{"type": "text", "text": "a heron"}]),
+    line("system", "s1", "a2"),
+)
+MODE, SNAPSHOT = line("mode"), line("file-history-snapshot")
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_a_log_in_order_needs_nothing_wherever_it_ends(count):
+    assert unwritten([MODE, SNAPSHOT, *[*QUESTION, *ANSWER][:count]]) == b""
+
+
+def test_a_log_with_the_answer_before_its_question_is_told_once_which_is_last():
+    log = [MODE, *ANSWER, SNAPSHOT, *QUESTION]
+    added = unwritten(log)
+    assert added is not None
+    assert json.loads(added) == {"type": "last-prompt", "leafUuid": "a2", "sessionId": ID}
+    assert unwritten([*log, added]) == b""
+    assert unwritten([*log, added, spoken("user", "u2", "a2", "go on")]) == b""
+
+
+def test_only_what_follows_the_last_line_is_later_than_it():
+    went_back = [spoken("user", "u2", "x2", "something else"), spoken("assistant", "a3", "u2", "a stork")]
+    assert unwritten([*QUESTION, *ANSWER, *went_back]) == b""
+    assert unwritten([*ANSWER, *QUESTION[:2]]) == b""  # the line that would join them is lost
+    assert unwritten([QUESTION[1], QUESTION[0]]) == b""
+    assert unwritten([spoken("user", "u1", "u2", "a"), spoken("user", "u2", "u1", "b")]) is not None
+
+
+@pytest.mark.parametrize("leaf", ["u1", None])
+def test_what_the_program_itself_calls_last_is_left_alone(leaf):
+    assert unwritten([*ANSWER, *QUESTION, line("last-prompt", leafUuid=leaf, explicit=True)]) == b""
+
+
+def test_lines_of_subagents_and_of_other_kinds_do_not_end_a_conversation():
+    beside = line("assistant", "b1", "x2").replace(b'"isSidechain":false', b'"isSidechain":true')
+    added = unwritten([*ANSWER, *QUESTION, beside, SNAPSHOT, line("last-prompt", lastPrompt="look around")])
+    assert added is not None
+    assert json.loads(added)["leafUuid"] == "a2"
+
+
+def test_a_line_that_was_cut_off_is_ended_so_that_the_next_one_can_be_read():
+    assert unwritten([*QUESTION, ANSWER[0][:-20]]) == b"\n"
+    assert unwritten([*QUESTION, ANSWER[0].rstrip()]) == b"\n"
+    added = unwritten([*ANSWER, *QUESTION, MODE[:-5]])
+    assert added is not None
+    assert added.startswith(b'\n{"type":"last-prompt"')
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        [],
+        [MODE, SNAPSHOT],
+        ANSWER,
+        [*ANSWER, line("user", "h1", "s1", isMeta=True, message={"content": "Stop hook feedback:"})],
+        [b"[]\n", b"no json\n", b"\xff\n"],
+    ],
+    ids=["empty", "metadata", "answer", "feedback", "unreadable"],
+)
+def test_a_log_without_a_prompt_cannot_be_resumed(log):
+    assert unwritten(log) is None
