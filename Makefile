@@ -10,6 +10,9 @@ INSPECTED := $(VENV)/node/.inspector-$(INSPECTOR_VERSION)
 # The real Claude Code, which the tests start with a scripted model on the loopback.
 CLAUDE_VERSION := 2.1.197
 CLAUDE := $(VENV)/claude/.installed-$(CLAUDE_VERSION)
+# A GitHub that nobody here wrote, on the loopback, for the tests of pull requests.
+EMULATE_VERSION := 0.11.2
+EMULATE := $(VENV)/emulate/.installed-$(EMULATE_VERSION)
 # The newest Python that will do; choose another with `make setup PYTHON=python3.12`.
 FIND_PYTHON = for p in python3.14 python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
@@ -42,7 +45,7 @@ help:
 	@echo "make docs    write docs/reference again from the code"
 	@echo "make clean   remove .venv and caches"
 
-setup: system $(INSTALLED) $(INSPECTED) $(CLAUDE)
+setup: system $(INSTALLED) $(INSPECTED) $(CLAUDE) $(EMULATE)
 	@echo "ready: . $(BIN)/activate"
 
 # System packages are installed only when one is missing, and only by root; anybody else is told the command.
@@ -98,6 +101,12 @@ $(CLAUDE): | $(INSTALLED) $(INSPECTED)
 	if npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/claude @anthropic-ai/claude-code@$(CLAUDE_VERSION); \
 	then touch $@; else echo "Claude Code could not be installed, and its tests will fail" >&2; fi
 
+$(EMULATE): | $(INSTALLED) $(CLAUDE)
+	@command -v npm >/dev/null || { echo "npm is missing: the tests with emulate need it" >&2; exit 0; }; \
+	echo "installing emulate, a GitHub for the tests"; \
+	if npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/emulate emulate@$(EMULATE_VERSION); \
+	then touch $@; else echo "emulate could not be installed, and its tests will fail" >&2; fi
+
 check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -105,7 +114,7 @@ check: $(INSTALLED)
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
 
-test: $(INSTALLED) $(INSPECTED) $(CLAUDE)
+test: $(INSTALLED) $(INSPECTED) $(CLAUDE) $(EMULATE)
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 chaos: $(INSTALLED)

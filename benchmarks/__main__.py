@@ -13,6 +13,7 @@ from benchmarks import (
     adopt,
     calls,
     death,
+    follow,
     load,
     messages,
     page,
@@ -38,6 +39,7 @@ SUBJECTS: dict[str, Callable[[Path, Options], Iterator[Figure]]] = {
     "calls": calls.measure,
     "load": load.measure,
     "messages": messages.measure,
+    "follow": follow.measure,
 }
 
 

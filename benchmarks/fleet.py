@@ -25,7 +25,7 @@ def stand_ins(home: Home, count: int, *, status_files: bool = True) -> list[str]
     settings = home.settings
     screen = settings.home / "screen.txt"
     with home.open() as swarm:
-        names = _insert(swarm, count)
+        names = rows(swarm, count)
         screen.write_text(f"{_SCREEN}\n❯ \n")
         write_config(settings.tmux_config)
         tmux = Tmux(settings.tmux_socket, settings.tmux_config)
@@ -56,13 +56,14 @@ def _all_idle(swarm: Swarm) -> bool:
     return all(i.activity == Activity.IDLE for i in swarm.instances())
 
 
-def _insert(swarm: Swarm, count: int) -> list[str]:
+def rows(swarm: Swarm, count: int) -> list[str]:
+    """Records of running instances, without worktrees or sessions."""
     db, names = swarm.context.db, [f"work-{n}" for n in range(1, count + 1)]
     with db.write():
         hosts.seen(db, "local")
         for number, name in enumerate(names, 1):
             now = db.now()
-            row = Instance(
+            record = Instance(
                 id=name,
                 kind=Kind.WORK,
                 status=Status.RUNNING,
@@ -91,5 +92,5 @@ def _insert(swarm: Swarm, count: int) -> list[str]:
                 lines_deleted=2,
                 prompt=_PROMPT,
             )
-            instances.insert(db, row, actor="operator")
+            instances.insert(db, record, actor="operator")
     return names

@@ -364,7 +364,8 @@ def _layers() -> str:
     found = next(c for c in contracts if c.get("containers") == ["swarm_core"])
     rows = [("front", f"`{name}`", _responsibility(name, "")) for name in ("swarm_mcp", "swarm_ui")]
     for number, layer in enumerate(found["layers"], start=1):
-        rows += [(str(number), f"`{name}`", _responsibility(name)) for name in layer.replace(" ", "").split("|")]
+        names = re.split("[|:]", layer.replace(" ", ""))
+        rows += [(str(number), f"`{name}`", _responsibility(name)) for name in names]
     return source.table(("layer", "module", "what it is for"), rows)
 
 

@@ -26,6 +26,7 @@ class Setting:
     low: float | None = None
     high: float | None = None
     schemes: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
     def parse(self, raw: object) -> str | int | float:
         """The value in the default's type; raises InvalidInput with what is allowed."""
@@ -36,6 +37,8 @@ class Setting:
                 raise self._refused(raw, "it must be plain text")
             if self.schemes and str(raw) and not _is_url(str(raw), self.schemes):
                 raise self._refused(raw, f"it must be an address that begins with {_listed(self.schemes)}")
+            if self.choices and str(raw) not in self.choices:
+                raise self._refused(raw, f"it must be one of {', '.join(self.choices)}")
             return str(raw)
         try:
             value = type(self.default)(raw)
@@ -116,6 +119,27 @@ SETTINGS: dict[str, Setting] = {
             schemes=("https", "http"),
         ),
         Setting("notify_after", 3.0, "Seconds a question of an agent lasts before it is told.", low=0, high=86400),
+        Setting(
+            "forge",
+            "auto",
+            "Where pull requests are opened: github, local, or auto: GitHub if the remote and a token are there.",
+            choices=("auto", "github", "local"),
+        ),
+        Setting("github_hosts", "github.com", "Hosts that are GitHub, with commas between them."),
+        Setting("github_token_file", "", "File with a GitHub token, used when the environment has none."),
+        Setting(
+            "github_hourly", 500, "Requests an hour that following pull requests may use.", low=10, high=1_000_000
+        ),
+        Setting(
+            "github_reserve", 20, "Percent of GitHub's quota that is kept for what people ask.", low=0, high=100
+        ),
+        Setting("github_trusted", "", "Logins whose comments agents are told besides those of collaborators."),
+        Setting("merge_method", "merge", "How pull requests are merged.", choices=("merge", "squash", "rebase")),
+        Setting("check_command", "", "Program and arguments that must succeed on a merged result; empty is none."),
+        Setting("check_minutes", 30.0, "Minutes until a check command has failed.", low=0.01, high=1440),
+        Setting(
+            "clean_merged", 0, "Remove worktree and branch of merged work without asking: 0 or 1.", low=0, high=1
+        ),
         Setting("stop_grace", 5.0, "Seconds an agent gets to end by itself on stop.", low=0, high=600),
         Setting("start_timeout", 20.0, "Seconds until a program that does not start has failed.", low=1, high=600),
         Setting(
@@ -141,6 +165,7 @@ ENVIRONMENT: dict[str, str] = {
     "MCP_DATABASE_PATH": "The SQLite file (default SWARM_HOME/swarm.db).",
     "GITHUB_TOKEN": "Token for GitHub; read when needed, never stored and never handed to an agent.",
     "GITHUB_API_URL": "Base address of GitHub's API for enterprise hosts.",
+    "SWARM_WEBHOOK_SECRET": "Secret of GitHub's webhook; without it POST /webhooks/github is refused.",
 }
 
 

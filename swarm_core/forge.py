@@ -1,18 +1,41 @@
-"""Where issues and pull requests live: the protocols of a forge, and the local one that needs no GitHub."""
+"""Where issues and pull requests live: what a forge can be asked, and what it answers.
+
+Every failure is an ExternalFailure; a forge that asks for patience raises GITHUB_RATE_LIMITED with
+`details["retry_at"]`.
+"""
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from swarm_core.errors import ExternalFailure
-
 TITLE_CHARS = 300
+
+T = TypeVar("T")
+
+
+class CheckState(StrEnum):
+    PENDING = "pending"
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class ReviewState(StrEnum):
+    APPROVED = "approved"
+    CHANGES_REQUESTED = "changes_requested"
+    COMMENTED = "commented"
+    DISMISSED = "dismissed"
+
+
+class MergeMethod(StrEnum):
+    MERGE = "merge"
+    SQUASH = "squash"
+    REBASE = "rebase"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,107 +44,180 @@ class Issue:
     title: str
     body: str
     url: str
+    state: str = "open"
+    labels: tuple[str, ...] = ()
+    assignees: tuple[str, ...] = ()
+    updated_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A pull request that is to be opened."""
+    """A pull request of an instance that is to be opened; `draft` is one that is not to be merged yet."""
 
     title: str
     body: str
     head_branch: str
     base_branch: str
     head_commit: str
+    draft: bool = False
+    labels: tuple[str, ...] = ()
+    reviewers: tuple[str, ...] = ()
+    instance_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class RemotePull:
+    """A pull request as the forge has it now. `mergeable` is None while the forge has not worked it out."""
+
     number: int
     url: str
+    state: str
+    draft: bool
+    title: str
+    head_branch: str
+    head_commit: str
+    base_branch: str
+    updated_at: str
+    mergeable: bool | None = None
+    merge_commit: str | None = None
+    comments: int | None = None
 
 
-class Forge(Protocol):
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of a commit. `id` is new for every run; `job` names its log, if the forge keeps one."""
+
+    id: str
     name: str
-    slug: str | None
-
-    def get_issue(self, number: int) -> Issue | None:
-        """The issue, None if the forge has none with this number; raises ExternalFailure."""
-
-
-class PullForge(Protocol):
-    name: str
-
-    def open_pull(self, draft: Draft, *, next_number: int) -> Opened:
-        """Open it and say where it is. `next_number` is for a forge that does not count itself.
-
-        Twice is safe: with the number of one that is open, its branch has moved on.
-        """
-
-    def withdraw(self, number: int) -> None:
-        """Take back one that was opened and could not be recorded."""
+    state: str
+    url: str = ""
+    summary: str = ""
+    job: int | None = None
 
 
-class LocalForge:
-    """Issues as Markdown files `.swarm/issues/<N>.md` in the repository: the first line is the title.
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What one person or program has said of a commit as a whole.
 
-    Pull requests are Markdown files too, outside the repository: `keep` stores one by name and returns its path,
-    `drop` removes it.
+    Not `trusted` is whoever has no say in the repository: their words are for people, not for agents.
     """
 
-    name = "local"
-    slug: str | None = None
+    id: str
+    author: str
+    state: str
+    body: str
+    commit: str
+    at: str
+    url: str = ""
+    trusted: bool = False
 
-    def __init__(
-        self,
-        repo_path: str | Path,
-        *,
-        keep: Callable[[str, str], str] | None = None,
-        drop: Callable[[str], None] | None = None,
-    ) -> None:
-        self._root = Path(repo_path).resolve()
-        self._keep = keep
-        self._drop = drop
 
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A remark, on a line of a file or, without `path`, on the whole. `outdated` when its line is gone."""
+
+    id: str
+    author: str
+    body: str
+    at: str
+    url: str = ""
+    path: str = ""
+    line: int | None = None
+    outdated: bool = False
+    trusted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Generic[T]):
+    """What a conditional question brought: `value` is None when nothing has changed since `etag`."""
+
+    value: T | None
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A pull request as it was at the last look; `etags` are what that look brought."""
+
+    number: int
+    head_branch: str
+    head_commit: str
+    base_branch: str
+    updated_at: str = ""
+    etags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A pull request now. Checks, reviews or comments that are None have not changed since the last look."""
+
+    pull: RemotePull
+    checks: Sequence[Check] | None
+    reviews: Sequence[Review] | None
+    comments: Sequence[Comment] | None
+    etags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How many requests are left until `reset_at`, as the forge said last."""
+
+    limit: int
+    remaining: int
+    reset_at: str
+    resource: str = "core"
+
+
+class Gate(Protocol):
+    """Stands before every request to a forge, for all processes of one home together."""
+
+    def enter(self) -> None:
+        """Raises ExternalFailure (GITHUB_RATE_LIMITED, details["retry_at"]) when nothing may be asked now."""
+        ...
+
+    def leave(self, *, status: int | None, quota: Quota | None, retry_after: float | None) -> None:
+        """What came of the request; without a status there was no answer. `retry_after` is in seconds."""
+        ...
+
+
+class IssueSource(Protocol):
     def get_issue(self, number: int) -> Issue | None:
-        path = (self._root / ".swarm" / "issues" / f"{int(number)}.md").resolve()
-        if number < 1 or not path.is_relative_to(self._root) or not path.is_file():
-            return None
-        try:
-            text = path.read_text(encoding="utf-8-sig", errors="replace")
-        except OSError as error:
-            raise ExternalFailure(
-                f"cannot read issue {number}: {error.strerror}", hint=f"Check {path}.", details={"path": str(path)}
-            ) from error
-        title, body = split_title(text)
-        return Issue(number, title or f"Issue {number}", body, path.as_uri())
+        """The issue; None if there is none or it may not be seen."""
+        ...
 
-    def open_pull(self, draft: Draft, *, next_number: int) -> Opened:
-        """Write down what is to be merged and how; the address is that of the file, which any editor opens."""
-        if self._keep is None:
-            raise AssertionError("this forge was made for reading issues")
-        repo, head, base = (shlex.quote(str(t)) for t in (self._root, draft.head_branch, draft.base_branch))
-        text = f"""# Pull request #{next_number}: {draft.title}
-
-- branch: {draft.head_branch} at {draft.head_commit}
-- into: {draft.base_branch}
-
-{draft.body.strip()}
-
-## Look at it, merge it
-
-    git -C {repo} diff {base}...{head}
-    git -C {repo} switch {base} && git -C {repo} merge {head}
-"""
-        return Opened(next_number, Path(self._keep(_file(next_number), text)).as_uri())
-
-    def withdraw(self, number: int) -> None:
-        if self._drop is None:
-            raise AssertionError("this forge was made for reading issues")
-        self._drop(_file(number))
+    def list_issues(self, *, limit: int) -> list[Issue]:
+        """The open ones, most recently changed first."""
+        ...
 
 
-def _file(number: int) -> str:
-    return f"pulls/{number}.md"
+class Forge(IssueSource, Protocol):
+    """`repository` is host/owner/name, empty for the local one; `batch` is how many are looked at together."""
+
+    name: str
+    repository: str
+    batch: int
+
+    def open_pull(self, draft: Draft) -> RemotePull:
+        """Open it; one that is open for the same branches is returned as it is."""
+        ...
+
+    def look(self, known: Sequence[Known]) -> dict[int, Look]:
+        """What is new of many pull requests at once, by number; one that is gone is left out."""
+        ...
+
+    def log_tail(self, job: int, *, max_bytes: int) -> str:
+        """The end of a check's log; empty when there is none to be had."""
+        ...
+
+    def merge(self, number: int, *, method: MergeMethod, head_commit: str, title: str) -> str:
+        """Merge exactly that commit and return the commit it became; raises Conflict if it may not be merged."""
+        ...
+
+    def close_pull(self, number: int) -> None: ...
+
+    def delete_branch(self, branch: str, *, at: str) -> bool:
+        """Delete a branch that is at the commit; False when it is not there or somewhere else."""
+        ...
 
 
 def split_title(text: str) -> tuple[str, str]:

@@ -1,18 +1,49 @@
-"""GitHub as a forge, through PyGithub; every failure is an ExternalFailure that never carries the token."""
+"""GitHub as a forge, through PyGithub: what is asked, and what the answers mean."""
 
 from __future__ import annotations
 
-import requests
-from github import Auth, Github, GithubException
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
-from swarm_core.errors import ExternalFailure
-from swarm_core.forge import Issue
+from swarm_core import github_look, github_overview
+from swarm_core import github_records as records
+from swarm_core.errors import Conflict, ExternalFailure, NotFound, SwarmError
+from swarm_core.forge import (
+    Check,
+    Comment,
+    Draft,
+    Gate,
+    Issue,
+    Known,
+    Look,
+    MergeMethod,
+    RemotePull,
+    Review,
+    Seen,
+)
+from swarm_core.github_http import PER_PAGE, Answer, Api, Question, segment
+from swarm_core.github_log import read_tail
 
 TIMEOUT_S = 10
+_MOST_ISSUE_PAGES = 10
+_WRITE_SCOPES = frozenset({"repo", "public_repo"})
+
+log = logging.getLogger(__name__)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 class GitHubForge:
+    """One repository at GitHub. `clock` is what a time to ask again is counted from."""
+
     name = "github"
+    batch = github_overview.MOST
 
     def __init__(
         self,
@@ -22,67 +53,276 @@ class GitHubForge:
         *,
         token: str | None,
         api_url: str | None,
+        gate: Gate | None = None,
         timeout_s: int = TIMEOUT_S,
+        clock: Callable[[], datetime] = _utc_now,
     ) -> None:
         self.slug: str | None = f"{owner}/{name}"
-        self._host = host
+        self.repository = f"{host}/{owner}/{name}"
+        self._owner, self._name = owner, name
         self._token = token
-        self._github = Github(
-            base_url=api_url or api_url_of(host),
-            auth=Auth.Token(token) if token else None,
-            timeout=timeout_s,
-            retry=None,
-            seconds_between_requests=None,
-            seconds_between_writes=None,
-            user_agent="swarm",
-        )
+        self._clock = clock
+        self._root = f"/repos/{segment(owner)}/{segment(name)}"
+        url = api_url or api_url_of(host)
+        self._api = Api(url, host=host, token=token, gate=gate, timeout_s=timeout_s, clock=clock)
 
     def get_issue(self, number: int) -> Issue | None:
         """The issue, None if there is none or it may not be seen: GitHub does not tell these apart."""
         if number < 1:
             return None
-        try:
-            # One request; the object API would read the repository first.
-            _, found = self._github.requester.requestJsonAndCheck("GET", f"/repos/{self.slug}/issues/{number}")
-            return Issue(int(found["number"]), str(found["title"]), found["body"] or "", str(found["html_url"]))
-        except GithubException as error:
-            if error.status in (404, 410):
-                return None
-            raise self._failure(error.status, _said(error)) from None
-        except requests.Timeout:
-            raise self._failure(None, "it did not answer in time") from None
-        except requests.RequestException as error:
-            raise self._failure(None, f"it cannot be reached ({type(error).__name__})") from None
-        except (
-            RuntimeError,
-            ValueError,
-            AssertionError,
-        ) as error:  # PyGithub's own: a redirect, a reply that is no JSON
-            raise self._failure(None, f"its answer was not understood: {error}") from None
+        answer = self._ask("GET", f"issues/{int(number)}", accept=(404, 410))
+        with self._understood():
+            return records.issue(answer.data) if answer.status == 200 else None
 
-    def _failure(self, status: int | None, said: str) -> ExternalFailure:
-        message = f"GitHub ({self._host}): {f'HTTP {status}: ' if status else ''}{said}"
-        if self._token:
-            message = message.replace(self._token, "***")
-        return ExternalFailure(
-            message, code="GITHUB_ERROR", hint=_hint(status), details={"host": self._host, "status": status}
+    def list_issues(self, *, limit: int) -> list[Issue]:
+        found: list[Issue] = []
+        params = {"state": "open", "sort": "updated", "direction": "desc", "per_page": str(PER_PAGE)}
+        for page in range(1, _MOST_ISSUE_PAGES + 1):
+            answer = self._ask("GET", "issues", params=params | {"page": str(page)})
+            with self._understood():
+                # GitHub lists pull requests among the issues.
+                found += [records.issue(each) for each in answer.data if not each.get("pull_request")]
+                if len(found) >= limit or len(answer.data) < PER_PAGE:
+                    break
+        return found[: max(limit, 0)]
+
+    def find_pull(self, head_branch: str) -> RemotePull | None:
+        return self._find(head_branch, {})
+
+    def open_pull(self, draft: Draft) -> RemotePull:
+        """Open it; labels and reviewers that GitHub does not take are a warning, for the pull request is there."""
+        body = {
+            "title": draft.title,
+            "body": draft.body,
+            "head": draft.head_branch,
+            "base": draft.base_branch,
+            "draft": draft.draft,
+        }
+        answer = self._ask("POST", "pulls", body=body, accept=(422,))
+        if answer.status == 422:
+            return self._not_opened(draft, answer)
+        with self._understood():
+            pull = records.pull(answer.data)
+        self._decorate(pull.number, draft)
+        return pull
+
+    def list_pulls(self, etag: str) -> Seen[list[RemotePull]]:
+        question = self._question("pulls", state="open", sort="updated", direction="desc")
+        seen = self._api.read([question], etag)
+        if seen.value is None:
+            return Seen(None, seen.etag)
+        with self._understood():
+            pulls = {pull.number: pull for pull in map(records.pull, seen.value[0])}
+        return Seen([replace(p, mergeable=None, comments=None) for p in pulls.values()], seen.etag)
+
+    def get_pull(self, number: int, etag: str) -> Seen[RemotePull]:
+        with self._pull_named(number):
+            answer = self._ask("GET", f"pulls/{int(number)}", etag=etag)
+        if answer.status == 304:
+            return Seen(None, etag)
+        with self._understood():
+            return Seen(records.pull(answer.data), answer.etag)
+
+    def checks(self, commit: str, etag: str) -> Seen[list[Check]]:
+        """Of GitHub's two kinds: runs, and the statuses that older services set."""
+        at = f"commits/{segment(commit)}"
+        runs = self._question(f"{at}/check-runs", key="check_runs", filter="latest")
+        seen = self._api.read([runs, self._question(f"{at}/status", key="statuses")], etag)
+        if seen.value is None:
+            return Seen(None, seen.etag)
+        with self._understood():
+            found = [*map(records.check_of_run, seen.value[0]), *map(records.check_of_status, seen.value[1])]
+        return Seen(list({check.id: check for check in found}.values()), seen.etag)
+
+    def reviews(self, number: int, etag: str) -> Seen[list[Review]]:
+        with self._pull_named(number):
+            seen = self._api.read([self._question(f"pulls/{int(number)}/reviews")], etag)
+        if seen.value is None:
+            return Seen(None, seen.etag)
+        with self._understood():
+            found = {review.id: review for review in map(records.review, seen.value[0]) if review}
+        return Seen(list(found.values()), seen.etag)
+
+    def comments(self, number: int, etag: str) -> Seen[list[Comment]]:
+        with self._pull_named(number):
+            seen = self._api.read(
+                [
+                    self._question(f"pulls/{int(number)}/comments"),
+                    self._question(f"issues/{int(number)}/comments"),
+                ],
+                etag,
+            )
+        if seen.value is None:
+            return Seen(None, seen.etag)
+        with self._understood():
+            on_lines, on_whole = seen.value
+            found = [*map(records.comment_on_line, on_lines), *map(records.comment_on_whole, on_whole)]
+        unique = {comment.id: comment for comment in found}
+        return Seen(sorted(unique.values(), key=lambda comment: comment.at), seen.etag)
+
+    def look(self, known: Sequence[Known]) -> dict[int, Look]:
+        """One question about all of them, and more about those that changed."""
+        now = self._now([one.number for one in known]) if known else {}
+        return github_look.look(self, known, now, self._clock())
+
+    def log_tail(self, job: int, *, max_bytes: int) -> str:
+        answer = self._ask("GET", f"actions/jobs/{int(job)}/logs", accept=(302, 404, 410))
+        location = answer.headers.get("Location", "")
+        return read_tail(self._api, location, max_bytes=max_bytes) if answer.status == 302 and location else ""
+
+    def merge(self, number: int, *, method: MergeMethod, head_commit: str, title: str) -> str:
+        body = {"sha": head_commit, "merge_method": str(method)}
+        if title and method is not MergeMethod.REBASE:
+            body["commit_title"] = title
+        with self._pull_named(number):
+            # GitHub documents all three for a merge that may not be; 409 is for a head that has moved.
+            answer = self._ask("PUT", f"pulls/{int(number)}/merge", body=body, accept=(405, 409, 422))
+        if answer.status == 200:
+            with self._understood():
+                return str(answer.data["sha"])
+        moved = answer.status == 409
+        if not moved:
+            now = self.get_pull(number, "").value
+            moved = now is not None and now.head_commit != head_commit
+            if now and not moved and now.state == "merged" and now.merge_commit:
+                return now.merge_commit  # by an earlier call whose answer was lost, or by a person
+        raise Conflict(
+            self._api.cleaned(f"GitHub does not merge #{number}: {answer.said}"),
+            code="PULL_HEAD_MOVED" if moved else "PULL_NOT_MERGEABLE",
+            details={"number": number},
         )
+
+    def close_pull(self, number: int) -> None:
+        with self._pull_named(number):
+            self._ask("PATCH", f"pulls/{int(number)}", body={"state": "closed"})
+
+    def delete_branch(self, branch: str, *, at: str) -> bool:
+        parts = branch.split("/")
+        if any(part in ("", ".", "..") for part in parts):
+            return False
+        ref = "/".join(segment(part) for part in parts)
+        found = self._ask("GET", f"git/ref/heads/{ref}", accept=(404, 422))
+        if found.status != 200:
+            return False
+        with self._understood():
+            if found.data["object"]["sha"] != at:
+                return False
+        return self._ask("DELETE", f"git/refs/heads/{ref}", accept=(404, 422)).status == 204
+
+    def scopes(self) -> tuple[str, ...] | None:
+        """The scopes of a classic token; None for one that has none to show. Costs no quota."""
+        if not self._token:
+            return None
+        return _scopes(self._api.ask("GET", "/rate_limit", accept=(404,)))  # 404: an enterprise without limits
+
+    def check_access(self) -> str:
+        """What keeps the token from opening pull requests here, as a sentence; empty if nothing does."""
+        if not self._token:
+            return f"there is no token for {self._api.host}"
+        try:
+            answer = self._api.ask("GET", self._root)
+            with self._understood():
+                may_push = (answer.data.get("permissions") or {}).get("push")
+                private = bool(answer.data.get("private"))
+        except ExternalFailure as error:
+            missing = error.details.get("status") == 404
+            return f"{self.slug} is not there, or the token may not see it" if missing else error.message
+        if may_push is False:
+            return f"the token's owner may not push to {self.slug}"
+        scopes = _scopes(answer)
+        needed = {"repo"} if private else _WRITE_SCOPES
+        if scopes is not None and not needed & set(scopes):
+            return f"the token lacks the scope {' or '.join(sorted(needed))}"
+        return ""
+
+    def _now(self, numbers: Sequence[int]) -> dict[int, github_look.Now]:
+        try:
+            with self._understood():
+                return github_overview.ask(self._api, self._owner, self._name, numbers)
+        except github_overview.NoOverviewError:
+            return dict(self._one_by_one(numbers))
+
+    def _one_by_one(self, numbers: Sequence[int]) -> Iterator[tuple[int, github_look.Now]]:
+        for number in numbers:
+            with contextlib.suppress(NotFound):
+                if pull := self.get_pull(number, "").value:
+                    yield number, github_look.Now(pull)
+
+    def _ask(self, verb: str, path: str, **how: Any) -> Answer:
+        return self._api.ask(verb, f"{self._root}/{path}", **how)
+
+    def _question(self, path: str, *, key: str = "", **params: str) -> Question:
+        return Question(f"{self._root}/{path}", params, key)
+
+    def _find(self, head_branch: str, more: dict[str, str]) -> RemotePull | None:
+        params = {"state": "open", "head": f"{self._owner}:{head_branch}"} | more
+        answer = self._ask("GET", "pulls", params=params)
+        with self._understood():
+            # GitHub leaves out a filter that it does not understand.
+            own = [records.pull(each) for each in answer.data if records.is_own(each)]
+        return next((p for p in own if p.head_branch == head_branch and p.state == "open"), None)
+
+    def _not_opened(self, draft: Draft, answer: Answer) -> RemotePull:
+        """GitHub tells the reasons of a 422 apart only by its words."""
+        said = answer.said.lower()
+        if "already exists" in said:
+            found = self._find(draft.head_branch, {"base": draft.base_branch}) or self._listed(draft)
+            if found is not None:
+                return found
+        if "no commits between" in said:
+            raise Conflict(
+                f"{draft.head_branch} has no commit that {draft.base_branch} has not", code="NO_CHANGES"
+            )
+        if draft.draft and "draft" in said:
+            log.warning("%s does not take drafts: %s is opened as ready", self.repository, draft.head_branch)
+            return self.open_pull(replace(draft, draft=False))
+        hint = f"Check that {draft.head_branch} and {draft.base_branch} have been pushed."
+        raise self._api.failure(answer.status, answer.said, hint=hint)
+
+    def _listed(self, draft: Draft) -> RemotePull | None:
+        """Found without the owner's name, which is another one after the repository was handed over."""
+        branches = (draft.head_branch, draft.base_branch)
+        pulls = self.list_pulls("").value or []
+        return next((p for p in pulls if (p.head_branch, p.base_branch) == branches), None)
+
+    def _decorate(self, number: int, draft: Draft) -> None:
+        if draft.labels:
+            self._try("labels", f"issues/{number}/labels", {"labels": list(draft.labels)})
+        people = [name for name in draft.reviewers if "/" not in name]
+        teams = [name.partition("/")[2] for name in draft.reviewers if "/" in name]
+        asked = {"reviewers": people, "team_reviewers": teams}
+        if people or teams:
+            self._try("reviewers", f"pulls/{number}/requested_reviewers", {k: v for k, v in asked.items() if v})
+
+    def _try(self, what: str, path: str, body: dict[str, list[str]]) -> None:
+        try:
+            self._ask("POST", path, body=body)
+        except SwarmError as error:
+            log.warning("%s: a pull request is without its %s: %s", self.repository, what, error.message)
+
+    @contextlib.contextmanager
+    def _understood(self) -> Iterator[None]:
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._api.not_understood(type(error).__name__) from None
+
+    @contextlib.contextmanager
+    def _pull_named(self, number: int) -> Iterator[None]:
+        try:
+            yield
+        except ExternalFailure as error:
+            if error.details.get("status") != 404:
+                raise
+            raise NotFound(
+                f"{self.slug} has no pull request #{number}", code="PULL_NOT_FOUND", hint=error.hint
+            ) from None
 
 
 def api_url_of(host: str) -> str:
     return "https://api.github.com" if host == "github.com" else f"https://{host}/api/v3"
 
 
-def _said(error: GithubException) -> str:
-    message = error.data.get("message") if isinstance(error.data, dict) else None
-    return str(message or "no message")[:300]
-
-
-def _hint(status: int | None) -> str:
-    if status == 401:
-        return "The token is not valid there; renew it or unset it."
-    if status in (403, 429):
-        return "The token may not read this repository, or too many requests were made; wait or use another token."
-    if status is not None and status >= 500:
-        return "GitHub has a problem; try again later."
-    return "Check the network, the proxy and the host name, then try again."
+def _scopes(answer: Answer) -> tuple[str, ...] | None:
+    shown = answer.headers.get("X-OAuth-Scopes")
+    return None if shown is None else tuple(scope.strip() for scope in shown.split(",") if scope.strip())

@@ -185,7 +185,28 @@ EVENTS: dict[str, str] = {
     "feedback:sent": "Feedback for an instance was recorded.",
     "pull:opened": "A pull request was opened.",
     "pull:updated": "An open pull request was asked for again at another commit; metadata has both.",
-    "pull:merged": "A pull request was found merged: its base branch has its commit.",
+    "pull:merged": "A pull request was merged; metadata has the commit it became.",
+    "pull:closed": "A pull request was closed without being merged.",
+    "pull:reopened": "A closed pull request is open again.",
+    "pull:ready": "A draft pull request may be reviewed and merged from now on.",
+    "pull:checks": "The checks of a pull request's commit came to another result; metadata has it.",
+    "pull:reviewed": "Somebody reviewed a pull request at the forge; metadata has who and how.",
+    "pull:commented": "Somebody commented on a pull request at the forge.",
+    "pull:conflict": "A pull request cannot be merged any more: its base branch changed the same lines.",
+    "pull:told": "News of a pull request was sent to its agent as a message.",
+    "pull:outdated": "News of a pull request was no longer true and was taken back before the agent saw it.",
+    "pull:auto": "A pull request is to be merged as soon as it may be, or no longer; metadata says which.",
+    "queue:added": "A pull request was put into the merge queue.",
+    "queue:left": "A pull request left the merge queue without being merged; metadata says why.",
+    "queue:tried": "A batch of the merge queue was put together and checked; metadata has the result.",
+    "overlap:found": "Two running instances change the same places; metadata has the files.",
+    "overlap:over": "Two instances no longer change the same places.",
+    "checkout:touched": "Files of a main checkout or of another's worktree were changed; metadata says which.",
+    "forge:lost": "GitHub does not answer; what is known of its pull requests is getting old.",
+    "forge:back": "GitHub answers again.",
+    "forge:limited": "GitHub wants no more requests until the time in metadata.",
+    "webhook:refused": "A webhook delivery was refused; error_message says why.",
+    "attempt:picked": "One of several attempts at a task was picked; the others were closed.",
     "tool:called": "A tool was called; error_code says why if it failed.",
     "tool:denied": "A tool call was not allowed; metadata names the rule that decided.",
     "tool:interrupted": "The server died in the middle of a tool call.",
@@ -258,6 +279,7 @@ class Instance:
     budget_state: str = ""
     cost_usd: float = 0.0
     tokens_used: int = 0
+    attempt_group: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -321,6 +343,12 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
+    """A pull request: what we know of it, and what the forge said of it at `looked_at`.
+
+    `head_commit` is the forge's, `pushed_commit` what we pushed last. `mergeable` is None while nobody knows.
+    `auto_merge` is how it is to be merged as soon as that may be, at `auto_commit` alone.
+    """
+
     id: int
     forge: str
     repo_path: str
@@ -336,6 +364,50 @@ class Pull:
     state: str
     created_at: str
     updated_at: str
+    repository: str = ""
+    draft: bool = False
+    pushed_commit: str | None = None
+    mergeable: bool | None = None
+    merge_commit: str | None = None
+    forge_updated_at: str = ""
+    etags: str = "{}"
+    looked_at: str | None = None
+    next_at: str | None = None
+    failures: int = 0
+    failure: str = ""
+    auto_merge: str = ""
+    auto_commit: str | None = None
+    closed_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A pull request that waits to be merged after others; it is merged at `head_commit` or not at all."""
+
+    id: int
+    pull_id: int
+    instance_id: str
+    repo_path: str
+    base_branch: str
+    head_commit: str
+    method: str
+    state: str
+    detail: str
+    asked_by: str
+    created_at: str
+    updated_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Two instances that change the same places; `conflicts` are the files that would not merge today."""
+
+    one: str
+    other: str
+    files: dict[str, list[list[int]]]
+    conflicts: list[str]
+    seen_at: str
+    told_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

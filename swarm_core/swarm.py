@@ -17,7 +17,7 @@ from swarm_core import ids, locks
 from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound, SwarmError
-from swarm_core.forge import Forge, Issue, LocalForge, parse_remote
+from swarm_core.forge import Issue
 from swarm_core.hosts.base import DialogFacts, Host, Leftovers, ReadingFacts, RepoFacts
 from swarm_core.hosts.local import LocalHost
 from swarm_core.hosts.pool import HostPool
@@ -28,6 +28,7 @@ from swarm_core.models import (
     Instance,
     Kind,
     Message,
+    Overlap,
     Preserved,
     Principal,
     Pull,
@@ -40,6 +41,7 @@ from swarm_core.ops import (
     decide,
     dialogs,
     feedback,
+    forges,
     lineage,
     operations,
     post,
@@ -59,13 +61,17 @@ from swarm_core.ops import status as statuses
 from swarm_core.ops.context import Context, Report, nothing, place, talk
 from swarm_core.ops.reconcile import SESSION_LOST, Finding
 from swarm_core.ops.tokens import Issued
-from swarm_core.store import events, instances, messages, preserved, relationships
+from swarm_core.store import events, instances, messages, overlaps, preserved, relationships
 from swarm_core.store.database import Database, make_folder, open_database, utc_now
 from swarm_core.store.tokens import TokenRow
 
 if TYPE_CHECKING:
+    from swarm_core.desk import PullDesk
+    from swarm_core.ops.attempts import Picked
     from swarm_core.ops.budget import Account
+    from swarm_core.ops.compare import Comparison
     from swarm_core.ops.doctor import Check
+    from swarm_core.ops.issues import Listing
 
 COUNT_MAX = 32
 _PARALLEL_STARTS = 4
@@ -81,6 +87,7 @@ class Detail:
     preserved: list[Preserved]
     events: list[Event]
     account: Account
+    overlaps: list[Overlap]
 
 
 def _silent(_: str) -> None:
@@ -105,7 +112,7 @@ class Swarm:
         make_folder(settings.home)
         db = open_database(settings.database_path, busy_timeout=settings.number("busy_timeout"), clock=clock)
         host = LocalHost(settings, environ)
-        return cls(Context(db, settings, HostPool([host]), report, checkpoint), environ)
+        return cls(Context(db, settings, HostPool([host]), report, checkpoint, environ=environ), environ)
 
     def on(self, db: Database) -> Swarm:
         """The same swarm with another connection to its database; whoever opened that closes it."""
@@ -154,13 +161,38 @@ class Swarm:
             preserved=preserved.of(db, instance.id),
             events=events.newest(db, instance_id=instance.id, limit=20),
             account=budget.account(self.context, instance),
+            overlaps=overlaps.of(db, instance.id),
         )
+
+    def overlaps(self) -> list[Overlap]:
+        """Which two instances change the same places, as the coordinator last saw it."""
+        return overlaps.listed(self.context.db)
 
     def events(self, *, after: int | None = None, instance_id: str | None = None, limit: int = 50) -> list[Event]:
         """The newest events, or those after a cursor; oldest first either way."""
         if after is None:
             return events.newest(self.context.db, instance_id=instance_id, limit=limit)
         return events.after(self.context.db, after, instance_id=instance_id, limit=limit)
+
+    def issues(self, repo: str = ".", *, limit: int = 30) -> Listing:
+        """Open issues of a repository and who works on them; copies when GitHub does not answer."""
+        from swarm_core.ops import issues  # noqa: PLC0415  as above
+
+        return issues.listing(self.context, self._host.ensure_repo(repo, None), limit=limit)
+
+    def attempts(self, id_or_name: str) -> list[Instance]:
+        """All attempts at the instance's task, in the order they were started."""
+        from swarm_core.ops import attempts  # noqa: PLC0415  as above
+
+        return attempts.of(self.context, self.find(id_or_name))
+
+    def compare(self, ids_or_names: Sequence[str], *, run_check: bool = False) -> Comparison:
+        """Attempts side by side: a group, of which one is named, or the named ones."""
+        from swarm_core.ops import compare  # noqa: PLC0415  as above
+
+        members = compare.chosen(self.context, [self.find(one) for one in ids_or_names])
+        self._take_in(members)
+        return compare.compare(self.context, [self.find(one.id) for one in members], run_check=run_check)
 
     def search(
         self,
@@ -218,36 +250,41 @@ class Swarm:
         repo: str = ".",
         base: str | None = None,
         issue: int | None = None,
-        agent: str | None = None,
+        agent: str | Sequence[str] | None = None,
         name: str | None = None,
         count: int = 1,
         actor: str = "operator",
     ) -> list[Instance]:
-        """Start `count` new instances on the same task; checks everything before it leaves a trace."""
+        """Start `count` attempts at the same task, dealt to the agents in turn; each agent gets at least one.
+
+        Checks everything before it leaves a trace.
+        """
         spawn.check_text(prompt, name, issue)
-        if not 1 <= count <= COUNT_MAX:
+        named = [agent] if agent is None or isinstance(agent, str) else [*agent]
+        if not 1 <= count <= COUNT_MAX or not 1 <= len(named) <= COUNT_MAX:
             raise InvalidInput(f"--count is between 1 and {COUNT_MAX}", hint="start more with a second command")
-        chosen = self._agent(agent)
+        agents = [self._agent(one) for one in named]
         facts = self._host.ensure_repo(repo, base)
-        found = self._issue(facts["repo_path"], facts["remote_url"], issue, required=not prompt)
+        found = self._issue(facts, issue, required=not prompt)
         text = prompts.task(prompt, issue_number=issue, issue=found)
         spawn.check_text(text, name, issue)
-        wish = spawn.Wish(
-            kind=Kind.WORK if prompt or issue else Kind.ADHOC,
-            repo=facts,
-            agent=chosen,
-            prompt=prompts.work(
-                self._work_template(facts) if text else None,
-                text,
+        template = self._work_template(facts) if text else None
+        wishes = [
+            spawn.Wish(
+                kind=Kind.WORK if prompt or issue else Kind.ADHOC,
+                repo=facts,
+                agent=chosen,
+                prompt=prompts.work(
+                    template, text, issue_number=issue, issue=found, plain=table.get(chosen).plain_prompt
+                ),
                 issue_number=issue,
-                issue=found,
-                plain=table.get(chosen).plain_prompt,
-            ),
-            issue_number=issue,
-            issue_title=found.title if found else None,
-            name=name,
-        )
-        return self._start([spawn.reserve(self.context, wish, actor=actor) for _ in range(count)])
+                issue_title=found.title if found else None,
+                name=name,
+            )
+            for chosen in agents
+        ]
+        dealt = [wishes[n % len(wishes)] for n in range(max(count, len(wishes)))]
+        return self._start(spawn.reserve_attempts(self.context, dealt, actor=actor))
 
     def fork(
         self,
@@ -356,21 +393,24 @@ class Swarm:
         title: str,
         description: str,
         base_branch: str | None = None,
+        draft: bool = False,
+        labels: Sequence[str] = (),
+        reviewers: Sequence[str] = (),
         actor: str = "operator",
         review_id: str | None = None,
         recorded: Callable[[Pull], None] = nothing,
     ) -> Pull:
-        """Open the pull request of an instance's branch; the one that is open is returned as it is."""
-        return pulls.open_pull(
-            self.context,
-            self.find(target_id).id,
-            title=title,
-            description=description,
-            base_branch=base_branch,
-            actor=actor,
-            review_id=review_id,
-            recorded=recorded,
-        )
+        """Open the pull request of an instance's branch; one that is open is brought to the branch's commit."""
+        wish = pulls.Wish(title, description, base_branch, draft, tuple(labels), tuple(reviewers))
+        target = self.find(target_id).id
+        return pulls.open_pull(self.context, target, wish, actor=actor, review_id=review_id, recorded=recorded)
+
+    @property
+    def pulls(self) -> PullDesk:
+        """Everything else about pull requests."""
+        from swarm_core.desk import PullDesk  # noqa: PLC0415  few commands need it
+
+        return PullDesk(self.context, self.find)
 
     def note_merged(self, target_id: str, *, actor: str = "operator") -> Pull:
         """Note that the pull request of an instance's branch was merged; git is asked whether it was."""
@@ -452,6 +492,27 @@ class Swarm:
     def abandon(self, id_or_name: str, *, why: str = "", actor: str = "operator") -> Instance:
         done = decide.abandon(self.context, self.find(id_or_name), why=why, actor=actor)
         return self._request(done.id, lambda _: None)
+
+    def ended_by_picking(self, id_or_name: str) -> list[Instance]:
+        """Whom picking this attempt would end, or whose pull request it would close."""
+        from swarm_core.ops import attempts  # noqa: PLC0415  as above
+
+        return attempts.to_end(self.context, self.find(id_or_name))
+
+    def pick(self, id_or_name: str, *, keep: bool = False, actor: str = "operator") -> Picked:
+        """Pick one of several attempts: the others end, and their pull requests are closed, unless kept."""
+        from swarm_core.ops import attempts  # noqa: PLC0415  as above
+
+        done = attempts.pick(self.context, self.find(id_or_name).id, keep=keep, actor=actor)
+        for one in (*done.ended, *done.reviews):
+            self.context.report(f"ending {one}")
+            try:
+                self._request(one, lambda _: None)
+            except SwarmError as error:
+                done.failures[one] = error
+        if not keep:
+            attempts.close_pulls(self.context, done, actor=actor)
+        return done
 
     def budget(
         self,
@@ -589,15 +650,19 @@ class Swarm:
         commit = lineage.trusted_commit(self.context.db, repo_path, facts["base_branch"], facts["base_commit"])
         return templates.find(self._host, repo_path, commit, "work")
 
-    def _issue(self, repo_path: str, remote: str | None, number: int | None, *, required: bool) -> Issue | None:
+    def _issue(self, repo: RepoFacts, number: int | None, *, required: bool) -> Issue | None:
         if number is None:
             return None
-        forge = self._forge(repo_path, remote)
+        from swarm_core.ops import issues  # noqa: PLC0415  as above
+
+        place = forges.github_place(self.context, repo["remote_url"])
         try:
-            found = forge.get_issue(number)
-            if found is None and forge.slug is not None:
+            found = issues.get(self.context, repo, number)
+            if found is None and place is not None:
                 raise NotFound(
-                    f"{forge.slug} has no issue #{number}", code="ISSUE_NOT_FOUND", hint="give a PROMPT too"
+                    f"{'/'.join(place[1:])} has no issue #{number}",
+                    code="ISSUE_NOT_FOUND",
+                    hint="give a PROMPT too",
                 )
         except (ExternalFailure, NotFound) as error:
             if required:
@@ -605,14 +670,3 @@ class Swarm:
             self.context.report(f"going on without the text of issue #{number}: {error.message}")
             return None
         return found
-
-    def _forge(self, repo_path: str, remote: str | None) -> Forge:
-        parsed = parse_remote(remote) if remote else None
-        api_url = self._environ.get("GITHUB_API_URL")
-        if parsed is None or (parsed[0] != "github.com" and not api_url):
-            return LocalForge(repo_path)
-        # PyGithub costs 260 ms of CPU to import and most repositories' starts do not need it.
-        from swarm_core.github import GitHubForge  # noqa: PLC0415
-
-        host, owner, name = parsed
-        return GitHubForge(host, owner, name, token=self._environ.get("GITHUB_TOKEN"), api_url=api_url)

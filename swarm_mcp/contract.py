@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from swarm_core.errors import Conflict, Denied, ExternalFailure, NotFound, SwarmError
 
 NAME = "swarm"
-SCHEMA_VERSION = "1.0.1"
+SCHEMA_VERSION = "1.1.0"
 TOOL_VERSION = importlib.metadata.version("swarm-coordinator")
 
 QUEUE_OVERLOADED = -32001

@@ -18,7 +18,7 @@ from swarm_core.agents import table
 from swarm_core.agents.base import Agent, Reading
 from swarm_core.errors import SwarmError
 from swarm_core.models import Activity, Instance, MessageState, Principal, Source
-from swarm_core.ops import courier, dialogs, envelopes
+from swarm_core.ops import courier, dialogs, envelopes, isolation
 from swarm_core.store import instances, messages
 from swarm_core.store.database import Database
 from swarm_mcp.loop import LoopStore
@@ -52,6 +52,7 @@ class _Heard:
     about: str = ""
     of_subagent: bool = False
     denial: dict[str, Any] | None = None
+    stray: isolation.Stray | None = None
     reply: dict[str, Any] = field(default_factory=dict)
 
 
@@ -135,6 +136,7 @@ class Hooks:
                 self._metrics.hooks["ignored"] += 1  # an end is what the kernel says, and it says so at once
                 return None
             Activity(reading.activity)
+            stray = isolation.found_in(self._store.db, instance, event, body)
         except (SwarmError, ValueError, TypeError, AttributeError) as error:
             log.warning("the hook %s of %s could not be used: %s", event[:80], instance_id, error)
             self._metrics.hooks["failed"] += 1
@@ -150,6 +152,8 @@ class Hooks:
         heard.of_subagent = bool(body.get("agent_id"))
         if instance.budget_state == "held":
             heard.denial = agent.deny_reply(event, _OVER_BUDGET)
+        elif stray is not None:
+            heard.stray, heard.denial = stray, agent.deny_reply(event, isolation.refusal(instance, stray))
         if event in agent.ways.asks:
             heard.hold, heard.about = secrets.token_hex(8), agent.asks_about(body)
         self._metrics.hooks["observed"] += 1
@@ -187,6 +191,9 @@ class Hooks:
                 continue
             for message_id in envelopes.named_in(one.prompt):
                 _see(db, instance, message_id)
+            if one.stray is not None:
+                tool = one.reading.detail if one.reading else ""
+                isolation.record(db, instance, one.stray, tool=tool, denied=one.denial is not None)
             if one.waits:
                 one.reply = self._reply(db, instance, one)
             _observe(db, instance, one)

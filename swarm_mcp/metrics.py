@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from swarm_core.store.forge_counts import Counts
 from swarm_mcp.call import Call
 
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0)
@@ -23,6 +25,7 @@ class Metrics:
         self._buckets: Counter[tuple[str, int]] = Counter()
         self.refused: Counter[str] = Counter()
         self.hooks: Counter[str] = Counter()
+        self.webhooks: Counter[str] = Counter()
 
     def called(self, tool: str, call: Call, *, known: bool) -> None:
         name = tool if known else "unknown"
@@ -31,7 +34,15 @@ class Metrics:
         self._seconds[name] += spent  # type: ignore[assignment]  # a Counter adds floats as well
         self._buckets[name, bisect.bisect_left(_BOUNDS, spent)] += 1
 
-    def text(self, *, running: int, sessions: int, statuses: Mapping[str, int], newest_event: int) -> str:
+    def text(
+        self,
+        *,
+        running: int,
+        sessions: int,
+        statuses: Mapping[str, int],
+        newest_event: int,
+        forge: Counts | None = None,
+    ) -> str:
         lines = _family(
             "swarm_up_seconds", "gauge", "Seconds since the start.", [("", time.time() - self._started)]
         )
@@ -47,6 +58,10 @@ class Metrics:
         lines += _family("swarm_refused_total", "counter", "Requests refused for who sent them.", refused)
         hooks = [(f'outcome="{o}"', n) for o, n in sorted(self.hooks.items())]
         lines += _family("swarm_hooks_total", "counter", "Hook events of agents.", hooks)
+        webhooks = [(f'outcome="{o}"', n) for o, n in sorted(self.webhooks.items())]
+        lines += _family("swarm_webhooks_total", "counter", "Deliveries of GitHub's webhook.", webhooks)
+        if forge is not None:
+            lines += _forge(forge)
         return "\n".join(lines) + "\n"
 
     def _histogram(self) -> list[str]:
@@ -62,6 +77,24 @@ class Metrics:
             lines.append(f'{name}_sum{{tool="{tool}"}} {self._seconds[tool]:.6f}')
             lines.append(f'{name}_count{{tool="{tool}"}} {total}')
         return lines
+
+
+def _forge(counts: Counts) -> list[str]:
+    left = [
+        (f'host="{_label(host)}",resource="{_label(kind)}"', n)
+        for (host, kind), n in sorted(counts.remaining.items())
+    ]
+    lines = _family("swarm_github_remaining", "gauge", "Requests that GitHub still answers.", left)
+    lines += _family("swarm_pulls_open", "gauge", "Open pull requests.", [("", counts.open)])
+    failed = [("", counts.unanswered)]
+    lines += _family("swarm_pulls_unanswered", "gauge", "Open pull requests whose last look failed.", failed)
+    about = "Pull requests that wait to be merged."
+    return lines + _family("swarm_queue_length", "gauge", about, [("", counts.queued)])
+
+
+def _label(text: str) -> str:
+    """A remote and an answer of GitHub may say anything."""
+    return re.sub(r"[^\w.:-]", "_", text[:100], flags=re.ASCII)
 
 
 def _family(name: str, kind: str, about: str, values: Iterable[tuple[str, float]]) -> list[str]:

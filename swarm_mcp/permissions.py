@@ -69,6 +69,8 @@ RULES: tuple[Rule, ...] = (
     Rule("own-status", "update_instance_status", _AGENTS, _SELF, "An agent changes its own status only."),
     Rule("person-status", "update_instance_status", _PEOPLE, _ANY, "A person may change any status."),
     Rule("everyone-queries", "query_instances", _ALL, _ANY, "Everybody may read."),
+    Rule("person-merge", "merge_pull_request", _PEOPLE, _ANY, "A person decides what is merged, never an agent."),
+    Rule("everyone-reads-pulls", "query_pulls", _ALL, _ANY, "Everybody may read."),
     Rule("everyone-searches", "search", _ALL, _ANY, "Everybody may read."),
 )
 
@@ -77,6 +79,8 @@ SCOPES: dict[str, str] = {
     "spawn_review_instance": "review",
     "spawn_fork_instance": "spawn",
     "create_pull_request": "pulls",
+    "merge_pull_request": "merge",
+    "query_pulls": "read",
     "send_feedback": "feedback",
     "update_instance_status": "status",
     "query_instances": "read",

@@ -20,7 +20,7 @@ _MOST_IN_A_WINDOW = 20
 
 log = logging.getLogger(__name__)
 
-_Key = tuple[str, str, str | None, str | None]
+_Key = tuple[str, str, str | None, str | None, str]
 
 
 @dataclass(slots=True)
@@ -50,6 +50,7 @@ class Refusals:
         code: str = "UNAUTHORIZED",
         name: str | None = None,
         principal: str | None = None,
+        event: str = "auth:refused",
         **facts: Any,
     ) -> None:
         """`name` is whose token it was, `principal` who it is that tried, where that is known.
@@ -58,7 +59,7 @@ class Refusals:
         """
         self._counted(reason)
         self.flush()
-        key = (reason, code, name, principal)
+        key = (reason, code, name, principal, event)
         window = self._windows.setdefault(key, _Window(time.monotonic()))
         if window.written < _MOST_IN_A_WINDOW:
             window.written += 1
@@ -101,14 +102,14 @@ class Refusals:
 
     def _record(self, key: _Key, facts: dict[str, Any]) -> int:
         """How many refusals could not be written down."""
-        reason, code, name, principal = key
+        reason, code, name, principal, event = key
         about = name or principal
         known = {"belonged_to": name, "principal": principal}
         try:
             with self._db.write():
                 events.add(
                     self._db,
-                    "auth:refused",
+                    event,
                     instance_id=about if about and ids.is_id(about) else None,
                     actor=principal or "unknown",
                     error_code=code,

@@ -23,7 +23,7 @@ from swarm_core.config import Settings
 from swarm_core.errors import SwarmError
 from swarm_core.models import PrincipalKind
 from swarm_core.process import Card
-from swarm_core.store import events, instances, requests
+from swarm_core.store import events, forge_counts, instances, requests
 from swarm_core.swarm import Swarm
 from swarm_mcp import metrics as prometheus
 from swarm_mcp.arrivals import Arrivals
@@ -39,6 +39,8 @@ from swarm_mcp.refusals import Refusals
 from swarm_mcp.resources import Reader
 from swarm_mcp.transport import HybridSessionManager
 from swarm_mcp.watch import Watch
+from swarm_mcp.webhooks import PATH as WEBHOOKS
+from swarm_mcp.webhooks import SECRET, Webhooks
 
 _END_WITHIN = 5
 _PATIENCE = 3.0
@@ -66,6 +68,7 @@ class Service:
     refusals: Refusals
     manager: HybridSessionManager
     hooks: Hooks
+    webhooks: Webhooks
 
     async def health(self, _: Request) -> JSONResponse:
         body = process.health(
@@ -80,14 +83,15 @@ class Service:
     async def show_metrics(self, _: Request) -> Response:
         loop = asyncio.get_running_loop()
         db = self.swarm.context.db
-        statuses, newest = await loop.run_in_executor(
-            None, lambda: (instances.by_status(db), events.newest_id(db))
+        statuses, newest, forge = await loop.run_in_executor(
+            None, lambda: (instances.by_status(db), events.newest_id(db), forge_counts.counted(db))
         )
         text = self.metrics.text(
             running=self.dispatcher.size,
             sessions=self.manager.open_sessions,
             statuses=statuses,
             newest_event=newest,
+            forge=forge,
         )
         return PlainTextResponse(text, media_type=prometheus.CONTENT_TYPE)
 
@@ -159,9 +163,10 @@ def service(
     manager.on_begun = begun
     identity = Identity(store)
     hooks = Hooks(store, metrics)
-    return Service(
-        card, settings, swarm, watch, store, servers, identity, metrics, dispatcher, refusals, manager, hooks
-    )
+    secret = swarm.context.environ.get(SECRET, "")
+    webhooks = Webhooks(secret, store, refusals, metrics, wake=watch.follower.wake)
+    made = (card, settings, swarm, watch, store, servers, identity, metrics, dispatcher, refusals, manager)
+    return Service(*made, hooks, webhooks)
 
 
 def application(service: Service, port: int) -> Front:
@@ -188,7 +193,7 @@ def application(service: Service, port: int) -> Front:
         ],
         lifespan=lifespan,
     )
-    return Front(pages, door(service.manager.handle_request, MCP_SCOPE), service.refusals, port)
+    return Front(pages, door(service.manager.handle_request, MCP_SCOPE), service.webhooks, service.refusals, port)
 
 
 class HttpServer(uvicorn.Server):
@@ -236,12 +241,14 @@ def run(server: uvicorn.Server, listening: socket.socket) -> None:
 class Front:
     """Refuses requests that were not meant for us or that a web page sent, under whatever name it reached us.
 
-    `/mcp` is most of the traffic and goes straight to its door.
+    `/mcp` is most of the traffic and goes straight to its door. A tunnel brings webhooks under a name of its own:
+    while they are on, that one page asks for a signature in place of our name; pages may still not call it.
     """
 
-    def __init__(self, pages: ASGIApp, mcp: ASGIApp, refusals: Refusals, port: int) -> None:
+    def __init__(self, pages: ASGIApp, mcp: ASGIApp, webhooks: Webhooks, refusals: Refusals, port: int) -> None:
         self._pages = pages
         self._mcp = mcp
+        self._webhooks = webhooks
         self._refusals = refusals
         self._port = port
 
@@ -251,10 +258,13 @@ class Front:
             return
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         origins = [value for name, value in scope["headers"] if name == b"origin"]
-        if not process.host_allowed(hosts, self._port):
+        reported = scope["path"] == WEBHOOKS
+        if not process.host_allowed(hosts, self._port) and not (reported and self._webhooks.is_on):
             await self._refuse("host of another name", hosts, "this name is not served here", scope, receive, send)
         elif not process.origin_allowed(origins, self._port):
             await self._refuse("page of another site", origins, "pages are not served here", scope, receive, send)
+        elif reported:
+            await self._webhooks(scope, receive, send)
         else:
             await (self._mcp if scope["path"] == "/mcp" else self._pages)(scope, receive, send)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 
 from swarm_core.ops.context import Context
 from swarm_core.ops.courier import Courier
+from swarm_core.ops.follow import Follower
+from swarm_core.ops.merger import Merger
 from swarm_core.ops.supervise import Supervisor
 
 STALE_AFTER = 10.0
@@ -24,6 +26,8 @@ class Watch:
     def __init__(self, context: Context) -> None:
         self._supervisor = Supervisor(context)
         self._courier = Courier(context)
+        self._merger = Merger(context)
+        self.follower = Follower(context)
         self._failure: BaseException | None = None
 
     @property
@@ -56,15 +60,20 @@ class Watch:
                 self._failure = error
                 on_failure()
 
-        loops = {"supervise": self._supervisor.run, "courier": self._courier.run}
+        loops = {
+            "supervise": self._supervisor.run,
+            "courier": self._courier.run,
+            "follower": self.follower.run,
+            "merger": self._merger.run,
+        }
         threads = [threading.Thread(target=body, args=(r,), name=n, daemon=True) for n, r in loops.items()]
         for thread in threads:
             thread.start()
         try:
             yield
         finally:
-            self._supervisor.stop()
-            self._courier.stop()
+            for one in (self._supervisor, self._courier, self.follower, self._merger):
+                one.stop()
             deadline = time.monotonic() + _END_WITHIN
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))

@@ -11,18 +11,21 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from swarm_core import proc, process
 from swarm_core.config import Settings
 from swarm_core.errors import ExternalFailure, SwarmError
-from swarm_core.models import Instance
+from swarm_core.models import Instance, as_json, iso, parse_iso
+from swarm_core.ops import forge_overview
+from swarm_core.ops.forge_overview import Overview
 from swarm_core.process import COORDINATOR, DASHBOARD, Card
 from swarm_core.store import instances
 from swarm_core.store.database import open_database
 from swarm_core.tmux import command, panes
-from swarm_ui import views
+from swarm_ui import pull_views, views
 
 _ANSWER_WITHIN = 2.0
 _MODULES = {COORDINATOR: "swarm_mcp", DASHBOARD: "swarm_ui.web"}
@@ -91,6 +94,7 @@ def _recorded(settings: Settings) -> dict[str, Any]:
     path = settings.database_path
     database: dict[str, Any] = {"path": str(path), "exists": path.exists(), "bytes": 0, "problem": None}
     listed: list[Instance] = []
+    forge = forge_overview.EMPTY
     if database["exists"]:
         files = (path, path.with_name(path.name + "-wal"))
         database["bytes"] = sum(f.stat().st_size for f in files if f.exists())
@@ -98,9 +102,10 @@ def _recorded(settings: Settings) -> dict[str, Any]:
             db = open_database(path, busy_timeout=settings.number("busy_timeout"))
             with contextlib.closing(db):
                 listed = instances.listed(db)
+                forge = forge_overview.overview(db)
         except SwarmError as error:
             database["problem"] = error.message
-    return {"database": database, "instances": _counted(listed)}
+    return {"database": database, "instances": _counted(listed), **_forge(forge)}
 
 
 def _counted(listed: list[Instance]) -> dict[str, Any]:
@@ -111,6 +116,33 @@ def _counted(listed: list[Instance]) -> dict[str, Any]:
         "by_activity": dict(collections.Counter(i.activity for i in listed)),
         "needs_you": waiting,
     }
+
+
+def _forge(found: Overview) -> dict[str, Any]:
+    now = iso(datetime.now(UTC))
+    return {
+        "pulls": {
+            "open": found.open,
+            "by_status": found.by_status,
+            "oldest_s": _seconds_since(found.oldest, now),
+            "queued": found.queued,
+        },
+        "github": [
+            {
+                "host": one.host,
+                "quota": [as_json(share) | {"label": pull_views.quota_label(share, now)} for share in one.shares],
+                "open": sum(place.open for place in one.places),
+                "unanswered": one.unanswered,
+                "silent_s": _seconds_since(one.silent_since, now),
+                "problem": one.problem,
+            }
+            for one in found.hosts
+        ],
+    }
+
+
+def _seconds_since(moment: str | None, now: str) -> float | None:
+    return None if moment is None else (parse_iso(now) - parse_iso(moment)).total_seconds()
 
 
 def _tmux(settings: Settings) -> dict[str, Any]:

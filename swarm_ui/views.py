@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from swarm_core.models import Event, Instance, Message, as_json, parse_iso
-from swarm_core.ops import attention
+from swarm_core.models import Event, Instance, Message, Overlap, as_json, parse_iso
+from swarm_core.ops import attention, places
 
 if TYPE_CHECKING:
     from swarm_core.ops.budget import Account
@@ -102,6 +102,58 @@ def instance_json(instance: Instance, *, full: bool = False) -> dict[str, Any]:
         for name in _LONG:
             del body[name]
     return body | {"needs_you": needs_you(instance)}
+
+
+def overlaps_by_instance(found: Sequence[Overlap]) -> dict[str, list[Overlap]]:
+    by_id: dict[str, list[Overlap]] = {}
+    for overlap in found:
+        for instance_id in (overlap.one, overlap.other):
+            by_id.setdefault(instance_id, []).append(overlap)
+    return by_id
+
+
+def overlap_note(instance: Instance, found: Sequence[Overlap]) -> str:
+    """With whom an instance meets, in a few words; not where both only change the same file."""
+    parts = []
+    for level, words in ((places.CONFLICT, "would conflict with"), (places.OVERLAP, "overlaps")):
+        others = [_other(overlap, instance.id) for overlap in found if places.level(overlap) == level]
+        more = f" and {len(others) - 2} more" if len(others) > 2 else ""
+        parts += [f"{words} {', '.join(others[:2])}{more}"] if others else []
+    return "; ".join(parts)
+
+
+def overlap_lines(instance: Instance, found: Sequence[Overlap]) -> list[str]:
+    """With whom an instance meets and where, the gravest first."""
+    lines = []
+    for overlap in sorted(found, key=lambda o: -places.LEVELS.index(places.level(o))):
+        near = {path: ranges for path, ranges in overlap.files.items() if ranges}
+        far = {path: ranges for path, ranges in overlap.files.items() if not ranges}
+        parts = [f"same places in {places.label(near)}"] if near else []
+        parts += [f"other places of {places.label(far)}"] if far else []
+        named = places.names(overlap.conflicts)
+        parts += [f"would conflict today in {named} (as committed)"] if overlap.conflicts else []
+        lines.append(f"{_other(overlap, instance.id)}: {'; '.join(parts)}")
+    return lines
+
+
+def overlaps_json(instance: Instance, found: Sequence[Overlap]) -> list[dict[str, Any]]:
+    """The stable JSON shape of an instance's overlaps; lines [0, 2147483647] are a whole file."""
+    return [
+        {
+            "instance_id": _other(overlap, instance.id),
+            "level": places.level(overlap) or "file",
+            "files": overlap.files,
+            "conflicts": overlap.conflicts,
+            "conflicts_of": "commits",
+            "seen_at": overlap.seen_at,
+            "told_at": overlap.told_at,
+        }
+        for overlap in found
+    ]
+
+
+def _other(overlap: Overlap, instance_id: str) -> str:
+    return overlap.other if overlap.one == instance_id else overlap.one
 
 
 def new_lines(before: list[str], now: list[str]) -> list[str]:

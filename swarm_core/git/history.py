@@ -28,7 +28,8 @@ def tip(repo: str | Path, branch: str) -> str | None:
 def delete_if_elsewhere(repo: str | Path, branch: str) -> bool:
     """Delete the branch if another branch, remote branch or tag has all its commits; True when it is gone.
 
-    The branch of a review does not count: it comes and goes with the work that it was made from.
+    The branch of a review does not count: it comes and goes with the work that it was made from. Nor does where
+    the branch itself was pushed to: that is gone after the next `git fetch --prune`.
     """
     commit = tip(repo, branch)
     if commit is None:
@@ -36,9 +37,13 @@ def delete_if_elsewhere(repo: str | Path, branch: str) -> bool:
     holders = ("refs/heads", "refs/remotes", "refs/tags")
     found = nul_list(_git(repo, "for-each-ref", "--format=%(refname)%00", "--contains", commit, *holders))
     others = {name.strip() for name in found} - {f"refs/heads/{branch}", ""}
-    if not [name for name in others if not name.startswith(_REVIEWS)]:
+    if all(name.startswith(_REVIEWS) or _is_copy(name, branch) for name in others):
         return False
     return delete_branch(repo, branch, only_if_at=commit)
+
+
+def _is_copy(ref: str, branch: str) -> bool:
+    return ref.startswith("refs/remotes/") and ref.endswith(f"/{branch}")
 
 
 def lost_branch(path: str | Path, branch: str) -> str | None:

@@ -11,9 +11,12 @@ SENT, BUSY, BLOCKED, GONE, UNCLEAR = OUTCOMES = ("sent", "busy", "blocked", "gon
 
 
 class RepoFacts(TypedDict):
+    """`remote` is the name of the remote whose address is `remote_url`."""
+
     repo_path: str
     base_branch: str
     base_commit: str | None
+    remote: str | None
     remote_url: str | None
     branches: list[str]
 
@@ -146,6 +149,70 @@ class Leftovers(TypedDict):
     bytes: int
 
 
+class PredictionFacts(TypedDict):
+    """What a merge would bring; not `supported` by a git before 2.38, and nothing is known then."""
+
+    clean: bool
+    conflicts: list[str]
+    supported: bool
+
+
+class HeadOrder(TypedDict):
+    """One commit to be merged; `method` is merge, squash or rebase."""
+
+    head_commit: str
+    method: str
+    message: str
+
+
+class IntegrateOrder(TypedDict):
+    """Commits to be merged in order onto `base_commit`, or onto the local `base_branch` where it is now.
+
+    `check` is a command that must succeed on the result, none when empty. `land` moves the base branch there.
+    `scratch` names the folder it is done in: two with the same name exclude one another.
+    """
+
+    repo_path: str
+    base_branch: str | None
+    base_commit: str | None
+    heads: list[HeadOrder]
+    check: list[str]
+    check_timeout: float
+    land: bool
+    scratch: str
+
+
+class ConflictFacts(TypedDict):
+    """Which of the heads could not be merged, and the files that conflict."""
+
+    index: int
+    files: list[str]
+
+
+class CheckFacts(TypedDict):
+    ok: bool
+    output: str
+
+
+class IntegrateFacts(TypedDict):
+    """`commits` holds the commit after each head; the same as before one that brought nothing new."""
+
+    base_commit: str
+    commits: list[str]
+    conflict: ConflictFacts | None
+    check: CheckFacts | None
+    landed: bool
+
+
+class CheckoutFacts(TypedDict):
+    """The main checkout. Of dirty files the first are named and all are counted."""
+
+    branch: str | None
+    head: str | None
+    dirty: list[str]
+    dirty_count: int
+
+
 class Host(Protocol):
     name: str
 
@@ -194,8 +261,57 @@ class Host(Protocol):
         """Whether the commit is on the branch; not on one that does not exist."""
         ...
 
+    def is_merged(self, repo_path: str, branch_or_commit: str, into: str) -> bool:
+        """Whether all of it is in `into`, also rebased or squashed; not if one of them does not exist."""
+        ...
+
+    def remote_tip(self, repo_path: str, remote: str, branch: str, token: str | None) -> str | None:
+        """The commit of a branch where `push` would put it; None when it is not there."""
+        ...
+
+    def push(
+        self, repo_path: str, remote: str, branch: str, commit: str, ours: str | None, token: str | None
+    ) -> str:
+        """Put the remote's branch to the commit. It is rewritten only if it is at `ours`, which we pushed before.
+
+        Raises Conflict (PUSH_REJECTED) when somebody else has pushed; ExternalFailure with PUSH_REJECTED,
+        GITHUB_UNAUTHORIZED or GITHUB_UNREACHABLE. The token goes to the remote's host, whatever that is.
+        """
+        ...
+
+    def fetch(self, repo_path: str, remote: str, branch: str, token: str | None) -> str | None:
+        """Bring the remote's branch to refs/remotes and return its commit; None when it is not there."""
+        ...
+
+    def predict(self, repo_path: str, ours: str, theirs: str) -> PredictionFacts:
+        """Which files would conflict if these branches or commits were merged now."""
+        ...
+
+    def integrate(self, order: IntegrateOrder) -> IntegrateFacts:
+        """Merge in a scratch worktree. A conflict and a failed check are results, and nothing lands then.
+
+        Raises Conflict, details["reason"] `base_moved` or `checkout`, when the result cannot be landed: the base
+        has moved meanwhile, or the checkout that has it cannot follow. Nothing has changed then.
+        """
+        ...
+
+    def touched(self, places: list[Place]) -> dict[str, dict[str, list[list[int]]]]:
+        """By instance and path the lines [first, last] of the base that it changes, uncommitted work included.
+
+        [0, 2147483647] is the whole file. Instances of one repository are told in lines of one common base.
+        """
+        ...
+
+    def checkout_state(self, repo_path: str) -> CheckoutFacts:
+        """How the main checkout is, to notice that an agent has changed it."""
+        ...
+
     def delete_branch(self, place: Place) -> bool:
         """Delete the branch if every commit on it is on another branch or a tag too; True when it is gone."""
+        ...
+
+    def retire_branch(self, place: Place, commit: str, ref: str) -> bool:
+        """Delete the branch if it is at the commit, which stays under `ref`; True when the branch is gone."""
         ...
 
     def lost_branch(self, place: Place) -> str | None:

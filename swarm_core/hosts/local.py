@@ -18,16 +18,20 @@ from swarm_core import git
 from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, InvalidInput, NotFound
-from swarm_core.git import commits, history
-from swarm_core.hosts import environment, look, warm
+from swarm_core.git import commits, history, push, retire
+from swarm_core.hosts import environment, look, merging, warm
 from swarm_core.hosts.base import (
     BranchFacts,
     ChangeFacts,
+    CheckoutFacts,
     DialogFacts,
     InstanceFacts,
+    IntegrateFacts,
+    IntegrateOrder,
     Leftovers,
     LogFacts,
     Place,
+    PredictionFacts,
     PreservedFacts,
     ReadingFacts,
     RepoFacts,
@@ -93,6 +97,7 @@ class LocalHost:
             "repo_path": info.path,
             "base_branch": resolved.branch,
             "base_commit": resolved.commit,
+            "remote": push.remote_name(info.path) if info.remote_url else None,
             "remote_url": info.remote_url,
             "branches": sorted(git.branches(info.path)),
         }
@@ -185,10 +190,55 @@ class LocalHost:
         tip = _commit_of(repo_path, branch)
         return tip is not None and commits.count_beyond(repo_path, commit, [tip]) == 0
 
+    def is_merged(self, repo_path: str, branch_or_commit: str, into: str) -> bool:
+        try:
+            return git.is_merged(repo_path, branch_or_commit, into)
+        except NotFound:
+            return False
+
+    def remote_tip(self, repo_path: str, remote: str, branch: str, token: str | None) -> str | None:
+        return push.remote_tip(repo_path, remote, branch, token=token)
+
+    def push(
+        self, repo_path: str, remote: str, branch: str, commit: str, ours: str | None, token: str | None
+    ) -> str:
+        return push.push(repo_path, remote, branch, commit, ours=ours, token=token)
+
+    def fetch(self, repo_path: str, remote: str, branch: str, token: str | None) -> str | None:
+        return push.fetch(repo_path, remote, branch, token=token)
+
+    def predict(self, repo_path: str, ours: str, theirs: str) -> PredictionFacts:
+        found = git.predict_merge(repo_path, ours, theirs)
+        conflicts = [merging.printable(name) for name in found.conflicts]
+        return {"clean": found.clean, "conflicts": conflicts, "supported": found.supported}
+
+    @file_errors()
+    def integrate(self, order: IntegrateOrder) -> IntegrateFacts:
+        return merging.run(self._settings, order, self._environ)
+
+    @file_errors()
+    def touched(self, places: list[Place]) -> dict[str, dict[str, list[list[int]]]]:
+        return merging.touched(places)
+
+    @file_errors()
+    def checkout_state(self, repo_path: str) -> CheckoutFacts:
+        dirty = git.dirty_files(repo_path)
+        return {
+            "branch": git.current_branch(repo_path),
+            "head": git.head_commit(repo_path),
+            "dirty": [merging.printable(name) for name in dirty[:_DIRTY_NAMED]],
+            "dirty_count": len(dirty),
+        }
+
     def delete_branch(self, place: Place) -> bool:
         if not self._has_repo(place):
             return False
         return history.delete_if_elsewhere(place["repo_path"], place["branch"])
+
+    def retire_branch(self, place: Place, commit: str, ref: str) -> bool:
+        if not self._has_repo(place):
+            return False
+        return retire.retire_branch(place["repo_path"], place["branch"], commit, ref=ref)
 
     @file_errors()
     def lost_branch(self, place: Place) -> str | None:
@@ -303,9 +353,9 @@ class LocalHost:
             "worktree": present,
             "commits": commits.count_beyond(repo, head, before[:1]) if head else 0,
             "own_commits": commits.count_beyond(repo, head, before) if head else 0,
-            "dirty": [_printable(name) for name in dirty[:_DIRTY_NAMED]],
+            "dirty": [merging.printable(name) for name in dirty[:_DIRTY_NAMED]],
             "dirty_count": len(dirty),
-            "files": [_printable(name) for name in found.files[:_CHANGED_NAMED]],
+            "files": [merging.printable(name) for name in found.files[:_CHANGED_NAMED]],
             "files_count": len(found.files),
             "added": found.added,
             "deleted": found.deleted,
@@ -398,11 +448,6 @@ def _commit_of(repo_path: str, base: str) -> str | None:
         return git.resolve_base(repo_path, base).commit
     except (NotFound, InvalidInput):
         return None
-
-
-def _printable(name: str) -> str:
-    """A file name that can be shown and stored: agents choose them."""
-    return "".join(c if c.isprintable() else "�" for c in name)
 
 
 def _end_survivors(mark: str, grace: float) -> None:

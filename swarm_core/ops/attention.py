@@ -13,6 +13,7 @@ from swarm_core.ops.reconcile import SESSION_LOST
 BLOCKED = "blocked"
 FAILED = "failed"
 BUDGET_WARNED = "budget_warned"
+STRAYED = "it changed files that are not its own"
 _ERROR = "error: "
 _WAITS_FOR_OTHERS = frozenset({Status.WAITING_REVIEW, Status.APPROVED, Status.PR_CREATED})
 # What agents call the same thing in their hooks and on their screens.
@@ -47,7 +48,10 @@ def is_read(instance: Instance) -> bool:
 
 
 def _reasons(instance: Instance) -> Iterator[Reason]:
-    if instance.needs_person:
+    if instance.needs_person.startswith(STRAYED):
+        look = f"swarm events --instance {instance.id}, then swarm msg {instance.id} TEXT"
+        yield Reason("strayed", instance.needs_person, look)
+    elif instance.needs_person:
         act = f"swarm accept {instance.id}, swarm rescope {instance.id} TASK or swarm abandon {instance.id}"
         yield Reason("needs_person", instance.needs_person, act)
     if instance.problem:

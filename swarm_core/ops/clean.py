@@ -47,6 +47,7 @@ def _done(job: Job) -> None:
     instances.set_fields(db, job.instance.id, cleaned_at=db.now(), pid=None, needs_person="")
     told: dict[str, Any] = {"branch": job.instance.branch, "branch_deleted": details.get("branch_deleted", False)}
     told["preserved"] = (details.get("preserved") or {}).get("ref")
+    told["merged_ref"] = details.get("merged_ref")
     events.add(db, "instance:cleaned", instance_id=job.instance.id, actor=job.action.actor, metadata=told)
 
 

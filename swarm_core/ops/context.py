@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from swarm_core import locks
@@ -45,6 +45,7 @@ class Context:
     report: Report = _silent
     checkpoint: Report = field(default=_silent)
     shelves: dict[str, Shelf] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     def host(self, instance: Instance) -> Host:
         return self.hosts.get(instance.host)

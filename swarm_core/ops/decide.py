@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from swarm_core.errors import Conflict
 from swarm_core.models import Instance, MessageKind, Relationship, Status, Verdict, iso, parse_iso
-from swarm_core.ops import status, texts, verdict
+from swarm_core.ops import review, status, texts, verdict
 from swarm_core.ops.context import Context
 from swarm_core.store import events, instances, messages, relationships
 
@@ -19,7 +19,7 @@ def accept(context: Context, work: Instance, *, message: str = "", actor: str) -
     texts.check(message, "a message", max_bytes=_SCOPE_MAX, empty=True)
     head = verdict.head_of(context, work)
     with context.db.write():
-        _end_rounds(context, work.id, actor)
+        review.end_round(context.db, work.id, actor=actor, reason=f"{actor} has decided")
         reason = f"accepted by {actor}"
         after = instances.change_status(context.db, work.id, Status.APPROVED, actor=actor, reason=reason)
         instances.set_fields(context.db, work.id, needs_person="")
@@ -35,7 +35,7 @@ def rescope(context: Context, work: Instance, task: str, *, actor: str) -> Insta
     _require_author(work)
     texts.check(task, "a scope", max_bytes=_SCOPE_MAX)
     with context.db.write():
-        _end_rounds(context, work.id, actor)
+        review.end_round(context.db, work.id, actor=actor, reason=f"{actor} has decided")
         instances.leave_review(context.db, work.id, actor=actor, reason=f"{actor} changed its scope")
         if instances.get(context.db, work.id).status == Status.APPROVED:
             instances.change_status(context.db, work.id, Status.RUNNING, actor=actor, reason="its scope changed")
@@ -50,7 +50,7 @@ def abandon(context: Context, work: Instance, *, why: str = "", actor: str) -> I
     """Give the work up: its agent is ended, its files and commits stay."""
     reason = why or f"abandoned by {actor}"
     with context.db.write():
-        _end_rounds(context, work.id, actor)
+        review.end_round(context.db, work.id, actor=actor, reason=f"{actor} has decided")
         instances.set_fields(context.db, work.id, needs_person="")
         events.add(context.db, "work:abandoned", instance_id=work.id, actor=actor, metadata={"why": why})
         return status.set_status(context, work.id, Status.FAILED, message=reason, actor=actor, by_person=True)
@@ -79,14 +79,6 @@ def _time_out(context: Context, link: Relationship, hours: float) -> None:
     instances.set_fields(db, link.parent_id, needs_person=why)
     body = f"The review {link.child_id} gave no verdict in time. Nothing was approved; a person was told."
     messages.accept(db, link.parent_id, sender="supervisor", body=body, kind=MessageKind.REVIEW)
-
-
-def _end_rounds(context: Context, work_id: str, actor: str) -> None:
-    link = relationships.open_review(context.db, work_id)
-    if link is not None:
-        relationships.set_verdict(context.db, link.id, Verdict.NONE)
-        told = {"review": link.child_id, "round": link.round, "reason": f"{actor} has decided"}
-        events.add(context.db, "review:ended", instance_id=work_id, actor=actor, metadata=told)
 
 
 def _require_author(work: Instance) -> None:

@@ -12,14 +12,18 @@ from pathlib import Path
 from swarm_core import locks
 from swarm_core.agents import table
 from swarm_core.errors import SwarmError
+from swarm_core.hosts import scratch
 from swarm_core.models import Instance, Message, parse_iso
-from swarm_core.ops import connection, tokens
+from swarm_core.ops import connection, github_access, tokens
 from swarm_core.ops.context import Context, place
+from swarm_core.ops.github_access import Access
 from swarm_core.ops.reconcile import reconcile, strangers
 from swarm_core.store import actions, events, instances, messages, preserved
 
 _DISK_LOW = 1 << 30
 _LATE = 600.0
+_SECRET_MIN = 16
+_TOKEN_HINT = "set GITHUB_TOKEN or sign in with `gh auth login`"  # noqa: S105  no secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,62 @@ def _connections(context: Context, fix: bool) -> Iterator[Check]:
         yield Check("tools", "ok", "every agent that needs the coordinator has connected")
 
 
+def _github(context: Context, fix: bool) -> Iterator[Check]:
+    """What keeps pull requests from being opened and followed at GitHub; offline is no failure of this home."""
+    found = github_access.examine(context)
+    yield from (_access(context, access) for access in found)
+    if found:
+        program = shutil.which("gh", path=context.environ.get("PATH", os.defpath))
+        yield Check("gh", "ok", program or "not installed; it is one way to have a token")
+    late = github_access.unreached(context)
+    follows = locks.holder(context.settings.coordinator_lock) is not None
+    for old in late:
+        why = old.problem or ("it is looked at in its turn" if follows else "no coordinator follows them")
+        hint = "`swarm status` shows when it goes on" if follows else "`swarm up --detach` starts the coordinator"
+        said = f"nothing was heard of a pull request at {old.repository} since {old.since}: {why}"
+        yield Check("pull requests", "warn", said, hint)
+    if found and not late:
+        yield Check("pull requests", "ok", "all that are open at GitHub were heard of lately")
+
+
+def _access(context: Context, access: Access) -> Check:
+    name, forge = access.repository, context.settings.text("forge")
+    if forge == "local":
+        return Check("github", "ok", f"pull requests of {name} are kept on this machine: forge is local")
+    if access.problem:
+        state = "warn" if access.offline else "fail"
+        source = f" (token from {access.source})" if access.source else ""
+        return Check("github", state, f"{name}{source}: {access.problem}", "" if access.offline else _TOKEN_HINT)
+    if access.source:
+        return Check("github", "ok", f"{name}: token from {access.source}")
+    if forge == "github":
+        return Check("github", "fail", f"no pull request of {name} can be opened: there is no token", _TOKEN_HINT)
+    kept = f"pull requests of {name} are kept on this machine: there is no token"
+    return Check("github", "warn", kept, _TOKEN_HINT)
+
+
+def _webhook(context: Context, fix: bool) -> Iterator[Check]:
+    """The secret is that of this shell, which is the coordinator's if that was started from here."""
+    secret = context.environ.get("SWARM_WEBHOOK_SECRET", "")
+    if secret and len(secret) < _SECRET_MIN:
+        hint = "openssl rand -hex 32 makes a good one; GitHub's webhook needs the same"
+        yield Check("webhook", "warn", f"the secret of the webhook has fewer than {_SECRET_MIN} characters", hint)
+    elif secret:
+        yield Check("webhook", "ok", "it has a secret")
+
+
+def _scratch(context: Context, fix: bool) -> Iterator[Check]:
+    """What a merge that was killed left behind."""
+    left = scratch.leftovers(context.settings)
+    for folder in left:
+        if not fix:
+            yield Check("scratch", "warn", f"{folder} was left behind by a merge", "swarm doctor --fix")
+        elif scratch.remove(context.settings, folder):
+            yield Check("scratch", "fixed", f"{folder} was left behind by a merge and is gone now")
+    if not left:
+        yield Check("scratch", "ok", "no merge left anything behind")
+
+
 def _age(context: Context, message: Message) -> float:
     return (parse_iso(context.db.now()) - parse_iso(message.created_at)).total_seconds()
 
@@ -224,6 +284,9 @@ _LOOKS: tuple[Callable[[Context, bool], Iterator[Check]], ...] = (
     _messages,
     _connections,
     _repositories,
+    _github,
+    _webhook,
+    _scratch,
 )
 
 

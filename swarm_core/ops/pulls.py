@@ -1,38 +1,66 @@
-"""Pull requests: opening the one of an instance's branch, and noting that it was merged."""
+"""Pull requests: opening the one of an instance's branch, closing it, and noting that it was merged."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from swarm_core.errors import Conflict, InvalidInput, NotFound
-from swarm_core.forge import Draft, LocalForge, PullForge
+from swarm_core.forge import Draft, Forge, Known
 from swarm_core.hosts.base import BranchFacts
-from swarm_core.models import TRANSITIONS, Instance, Kind, Pull, PullState, Relationship, Status, Verdict
-from swarm_core.ops import lineage, review, texts, verdict
+from swarm_core.models import Instance, Kind, Pull, PullState, Relationship, Verdict
+from swarm_core.ops import forges, lineage, operations, publish, pull_body, pull_record, texts, verdict
 from swarm_core.ops.context import Context, nothing, place
-from swarm_core.store import events, instances, pulls, relationships
+from swarm_core.ops.local_pulls import LocalForge, draft_of
+from swarm_core.store import instances, pulls
 
 TITLE_MAX = 1024
 BODY_MAX = 256 * 1024
+_NAMES_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class Wish:
+    """What whoever opens a pull request says of it."""
+
     title: str
-    body: str
+    description: str
+    base_branch: str | None = None
+    draft: bool = False
+    labels: tuple[str, ...] = ()
+    reviewers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A wish and what was found before it is granted; `facts` only when there is no open pull request yet."""
+
+    work: Instance
+    wish: Wish
     base: str
+    known: Pull | None
+    facts: BranchFacts | None
+    head: str | None
+    link: Relationship | None
     actor: str
+
+    @property
+    def moves(self) -> bool:
+        return self.known is None or self.head not in (None, self.known.head_commit)
+
+    @property
+    def uncommitted(self) -> tuple[list[str], int]:
+        return (self.facts["dirty"], self.facts["dirty_count"]) if self.facts else ([], 0)
 
 
 def open_pull(
     context: Context,
     target_id: str,
+    wish: Wish,
     *,
-    title: str,
-    description: str,
-    base_branch: str | None,
     actor: str,
     review_id: str | None = None,
     recorded: Callable[[Pull], None] = nothing,
@@ -42,73 +70,104 @@ def open_pull(
     A reviewer approves by it, so it opens only what it has reviewed: exactly its commit. Uncommitted files do not
     hinder it; the event names them. When nothing could be recorded, no file tells of it.
     """
-    texts.check(title, "a title", max_bytes=TITLE_MAX, one_line=True)
-    texts.check(description, "a description", max_bytes=BODY_MAX, empty=True)
+    _check(wish)
     work = _target(context, target_id)
     link = _link(context, work, review_id)
-    wish = _Wish(title.strip(), description, base_branch or _default_base(context, work), actor)
-    facts = None
-    if pulls.open_of(context.db, work.repo_path, work.branch) is None:
-        facts = _facts(context, work, wish.base)
+    base = wish.base_branch or _default_base(context, work)
+    known = pulls.open_of(context.db, work.repo_path, work.branch)
+    facts = _facts(context, work, base) if known is None else None
     head = facts["head_commit"] if facts else verdict.head_of(context, work)
     if link is not None:
         _check_reviewed(link, head)
-    with contextlib.ExitStack() as undo:
-        with context.db.write():
-            if actor == work.id:
-                instances.heard_from(context.db, work.id)
-            pull = pulls.open_of(context.db, work.repo_path, work.branch)
-            opens = pull is None
-            pull = (
-                _move(context, work, pull, head, actor, undo) if pull else _open(context, work, wish, facts, undo)
-            )
-            if link is not None:
-                _approve(context, link, pull, actor, opens=opens)
-            _record(context, work, pull, actor)
-            recorded(pull)
-        undo.pop_all()
-    return pull
+    case = _Case(work, wish, base, known, facts, head, link, actor)
+    forge = _forge(context, work, known)
+    if isinstance(forge, LocalForge):
+        return _open_here(context, forge, case, recorded)
+    if case.moves:
+        _publish(context, forge, case)
+    return _recorded(context, case, recorded)
+
+
+def close_pull(context: Context, target_id: str, *, actor: str) -> Pull:
+    """Close the open pull request of an instance's branch without merging it; the branch stays."""
+    work = _target(context, target_id)
+    pull = pulls.open_of(context.db, work.repo_path, work.branch)
+    if pull is None:
+        raise NotFound(
+            f"{work.id} has no open pull request",
+            code="PULL_NOT_FOUND",
+            hint="`swarm pr ls` lists those that are open",
+        )
+    _forge(context, work, pull).close_pull(pull.number)
+    with context.db.write():
+        return pull_record.closed(context, pulls.get(context.db, pull.id), actor=actor)
 
 
 def note_merged(context: Context, target_id: str, *, actor: str) -> Pull:
-    """Note that the pull request of an instance's branch was merged, as git shows; twice is no change.
+    """Note that the pull request of an instance's branch was merged, as its forge shows; twice is no change.
 
-    Merged is one whose own commit is on the base branch, as a merge or a fast-forward leaves it. Raises Conflict
-    (PULL_NOT_MERGED) for any other. An ended instance keeps its status.
+    Raises Conflict (PULL_NOT_MERGED) when it was not. An ended instance keeps its status.
     """
     work = _target(context, target_id)
-    pull = _newest(context, work)
+    pull = newest(context, work)
     if pull.state == PullState.MERGED:
         return pull
-    if not context.host(work).has_commit(work.repo_path, pull.base_branch, pull.head_commit):
+    look = _forge(context, work, pull).look([known_of(pull)]).get(pull.number)
+    if look is None or look.pull.state != PullState.MERGED:
         raise Conflict(
             f"{pull.base_branch} does not have commit {verdict.short(pull.head_commit)} of pull request"
             f" #{pull.number}",
             code="PULL_NOT_MERGED",
-            hint=f"merge it with `git merge`; the steps are in {pull.url}",
+            hint=f"`swarm pr merge {work.id}` merges it, or `git merge`; the steps are in {pull.url}",
             details={"number": pull.number, "base_branch": pull.base_branch, "head_commit": pull.head_commit},
         )
     with context.db.write():
-        now = _newest(context, work)
-        if now.state == PullState.MERGED:
-            return now
-        if now != pull:
+        now = newest(context, work)
+        if now.id != pull.id or now.head_commit != pull.head_commit:
             raise Conflict(f"pull request #{pull.number} has changed a moment ago", hint="try again")
-        merged = pulls.set_state(context.db, pull, PullState.MERGED)
-        told = {"number": pull.number, "url": pull.url, "commit": pull.head_commit}
-        told |= {"branch": pull.head_branch, "base_branch": pull.base_branch}
-        events.add(context.db, "pull:merged", instance_id=work.id, actor=actor, metadata=told)
-        if Status.PR_MERGED in TRANSITIONS[Status(instances.get(context.db, work.id).status)]:
-            reason = f"pull request #{pull.number}"
-            instances.change_status(context.db, work.id, Status.PR_MERGED, actor=actor, reason=reason)
-    return merged
+        return pull_record.merged(context, now, commit=look.pull.merge_commit or pull.head_commit, actor=actor)
 
 
-def _newest(context: Context, work: Instance) -> Pull:
+def newest(context: Context, work: Instance) -> Pull:
+    """The pull request of an instance's branch that is open or was merged."""
     pull = pulls.newest_of(context.db, work.repo_path, work.branch)
     if pull is None or pull.state == PullState.CLOSED:
-        raise NotFound(f"{work.id} has no open pull request", hint=f"`swarm show {work.id}` tells where it is")
+        raise NotFound(
+            f"{work.id} has no open pull request",
+            code="PULL_NOT_FOUND",
+            hint=f"`swarm pr open {work.id}` opens it",
+        )
     return pull
+
+
+def known_of(pull: Pull) -> Known:
+    """What a look may take as known; a change in the very second of the last look may have been only half seen."""
+    settled = pull.looked_at is not None and pull.forge_updated_at[:19] < pull.looked_at[:19]
+    return Known(
+        number=pull.number,
+        head_branch=pull.head_branch,
+        head_commit=pull.head_commit,
+        base_branch=pull.base_branch,
+        updated_at=pull.forge_updated_at if settled else "",
+        etags=json.loads(pull.etags),
+    )
+
+
+def forge_of(context: Context, pull: Pull, *, person: bool = True) -> Forge:
+    """The forge at which a pull request was opened."""
+    if pull.forge == LocalForge.name:
+        return LocalForge(context, pull.repo_path)
+    return forges.at(context, pull.repository, person=person)
+
+
+def _check(wish: Wish) -> None:
+    texts.check(wish.title, "a title", max_bytes=TITLE_MAX, one_line=True)
+    texts.check(wish.description, "a description", max_bytes=BODY_MAX, empty=True)
+    for what, names in (("label", wish.labels), ("reviewer", wish.reviewers)):
+        if len(names) > _NAMES_MAX:
+            raise InvalidInput(f"a pull request has at most {_NAMES_MAX} {what}s")
+        for name in names:
+            texts.check(name, f"a {what}", max_bytes=200, one_line=True)
 
 
 def _target(context: Context, target_id: str) -> Instance:
@@ -133,6 +192,13 @@ def _link(context: Context, work: Instance, review_id: str | None) -> Relationsh
 def _default_base(context: Context, work: Instance) -> str:
     """Where the work began; that of a fork is where the work it was forked from began."""
     return lineage.origin(context.db, work).base_branch
+
+
+def _forge(context: Context, work: Instance, known: Pull | None) -> Forge:
+    if known is not None:
+        return forge_of(context, known)
+    facts = context.host(work).ensure_repo(work.repo_path, None)
+    return forges.pulls_of(context, work.repo_path, facts["remote_url"])
 
 
 def _facts(context: Context, work: Instance, base: str) -> BranchFacts:
@@ -170,101 +236,106 @@ def _check_reviewed(link: Relationship, head: str | None) -> None:
         )
 
 
-def _open(
-    context: Context, work: Instance, wish: _Wish, facts: BranchFacts | None, undo: contextlib.ExitStack
-) -> Pull:
-    db, forge = context.db, _forge(context, work)
-    if facts is None or facts["head_commit"] is None:
-        raise Conflict(f"the pull request of {work.branch} was closed a moment ago", hint="try again")
-    head = facts["head_commit"]
-    number = pulls.next_number(db, forge.name, work.repo_path)
-    undo.callback(_take_back, context, work, number)
-    opened = forge.open_pull(Draft(wish.title, wish.body, work.branch, wish.base, head), next_number=number)
-    now = db.now()
-    pull = pulls.insert(
-        db,
-        Pull(
-            id=0,
-            forge=forge.name,
-            repo_path=work.repo_path,
-            number=opened.number,
-            url=opened.url,
-            instance_id=work.id,
-            opened_by=wish.actor,
-            head_branch=work.branch,
-            base_branch=wish.base,
-            head_commit=head,
-            title=wish.title,
-            body=wish.body,
-            state=PullState.OPEN,
-            created_at=now,
-            updated_at=now,
-        ),
+def _draft(context: Context, case: _Case, base: str, *, closes: bool) -> Draft:
+    known, work, head = case.known, case.work, case.head
+    assert head is not None
+    return Draft(
+        known.title if known else case.wish.title.strip(),
+        known.body if known else pull_body.written(context, work, case.wish.description, head, closes=closes),
+        work.branch,
+        known.base_branch if known else base,
+        head,
+        draft=known.draft if known else case.wish.draft,
+        labels=case.wish.labels,
+        reviewers=case.wish.reviewers,
+        instance_id=work.id,
     )
-    told = {"number": pull.number, "url": pull.url, "branch": pull.head_branch, "base_branch": pull.base_branch}
-    told |= {"commit": head, "uncommitted": facts["dirty"], "uncommitted_count": facts["dirty_count"]}
-    events.add(db, "pull:opened", instance_id=work.id, actor=wish.actor, metadata=told)
+
+
+def _publish(context: Context, forge: Forge, case: _Case) -> None:
+    """Push and open at GitHub; what an earlier attempt has begun is finished first."""
+    work = case.work
+    remote = context.host(work).ensure_repo(work.repo_path, None)["remote"] or "origin"
+    draft = _draft(context, case, case.base.removeprefix(f"{remote}/"), closes=True)
+    last = case.known or pulls.newest_of(context.db, work.repo_path, work.branch)
+    order = publish.Order(
+        draft=draft,
+        repository=forge.repository,
+        remote=remote,
+        ours=last.pushed_commit if last else None,
+        review_id=case.link.child_id if case.link else None,
+        uncommitted=case.uncommitted[0],
+        uncommitted_count=case.uncommitted[1],
+    )
+    with context.lock(work.id) as lock:
+        operations.carry_out(context, work.id, lock=lock)
+        now = pulls.open_of(context.db, work.repo_path, work.branch)
+        if now is None or now.head_commit != draft.head_commit:
+            publish.request(context, work, order, actor=case.actor)
+            operations.carry_out(context, work.id, lock=lock)
+
+
+def _recorded(context: Context, case: _Case, recorded: Callable[[Pull], None]) -> Pull:
+    """What the caller is told of, with whatever an attempt that was finished for somebody else left out."""
+    work = case.work
+    with context.db.write():
+        pull = pulls.open_of(context.db, work.repo_path, work.branch)
+        if pull is None:
+            raise Conflict(f"the pull request of {work.branch} was closed a moment ago", hint="try again")
+        _follow_up(context, case, pull, opens=False)
+        recorded(pull)
     return pull
 
 
-def _move(
-    context: Context, work: Instance, pull: Pull, head: str | None, actor: str, undo: contextlib.ExitStack
-) -> Pull:
-    """The open one at the commit its branch is at now; without a branch it stays where it was."""
-    if head is None or head == pull.head_commit:
-        return pull
-    undo.callback(_take_back, context, work, pull.number)
-    moved = pulls.set_head(context.db, pull, head)
-    _write(context, work, moved)
-    told = {"number": pull.number, "url": pull.url, "from": pull.head_commit, "commit": head}
-    events.add(context.db, "pull:updated", instance_id=work.id, actor=actor, metadata=told)
-    return moved
+def _open_here(context: Context, forge: LocalForge, case: _Case, recorded: Callable[[Pull], None]) -> Pull:
+    """Open it at the local forge, which is a file and a row: all in one transaction."""
+    db, work = context.db, case.work
+    with contextlib.ExitStack() as undo:
+        with db.write():
+            known = pulls.open_of(db, work.repo_path, work.branch)
+            case = dataclasses.replace(case, known=known)
+            if known is None and case.facts is None:
+                raise Conflict(f"the pull request of {work.branch} was closed a moment ago", hint="try again")
+            if known is not None and not case.moves:
+                pull = known
+            else:
+                number = known.number if known else pulls.next_number(db, forge.name, work.repo_path)
+                undo.callback(_take_back, context, forge, work, number)
+                pull = _write_down(context, forge, case)
+            _follow_up(context, case, pull, opens=known is None)
+            recorded(pull)
+        undo.pop_all()
+    return pull
 
 
-def _take_back(context: Context, work: Instance, number: int) -> None:
+def _write_down(context: Context, forge: LocalForge, case: _Case) -> Pull:
+    draft = _draft(context, case, case.base, closes=False)
+    files, count = case.uncommitted
+    return pull_record.opened(
+        context,
+        case.work,
+        forge.open_pull(draft),
+        forge=forge.name,
+        repository="",
+        body=draft.body,
+        actor=case.actor,
+        uncommitted={"uncommitted": files, "uncommitted_count": count},
+    )
+
+
+def _follow_up(context: Context, case: _Case, pull: Pull, *, opens: bool) -> None:
+    if case.actor == case.work.id:
+        instances.heard_from(context.db, case.work.id)
+    if case.link is not None:
+        pull_record.approve(context, case.link, pull, case.actor, opens=opens)
+    pull_record.on_instance(context, case.work, pull, case.actor)
+
+
+def _take_back(context: Context, forge: LocalForge, work: Instance, number: int) -> None:
     """Make the file what the record says, after a failure; another may have used the number since."""
     with context.db.write():
         pull = pulls.open_of(context.db, work.repo_path, work.branch)
         if pull is not None and pull.number == number:
-            _write(context, work, pull)
+            forge.open_pull(draft_of(pull))
         else:
-            _forge(context, work).withdraw(number)
-
-
-def _write(context: Context, work: Instance, pull: Pull) -> None:
-    draft = Draft(pull.title, pull.body, pull.head_branch, pull.base_branch, pull.head_commit)
-    _forge(context, work).open_pull(draft, next_number=pull.number)
-
-
-def _forge(context: Context, work: Instance) -> PullForge:
-    """Where the pull request is kept: here, also for a repository whose remote is on GitHub."""
-    host = context.host(work)
-    return LocalForge(
-        work.repo_path,
-        keep=lambda name, text: host.write_file(work.id, name, text),
-        drop=lambda name: host.remove_file(work.id, name),
-    )
-
-
-def _approve(context: Context, link: Relationship, pull: Pull, actor: str, *, opens: bool) -> None:
-    db = context.db
-    link = relationships.review_link(db, link.child_id)
-    decides = link.verdict != Verdict.APPROVED
-    if decides:
-        reason = f"pull request #{pull.number}"
-        verdict.give(db, link, Verdict.APPROVED, actor=actor, head_commit=link.head_commit, reason=reason)
-    if decides or opens:
-        where = f"Pull request #{pull.number} is open: {pull.url}"
-        verdict.tell_approved(db, link, actor=actor, stale=False, more=where)
-    instances.set_fields(db, link.child_id, pr_number=pull.number, pr_url=pull.url)
-
-
-def _record(context: Context, work: Instance, pull: Pull, actor: str) -> None:
-    """An ended instance keeps its status: the pull request lives without its agent."""
-    db = context.db
-    work = instances.get(db, work.id)
-    if Status.PR_CREATED in TRANSITIONS[Status(work.status)]:
-        reason = f"pull request #{pull.number}"
-        instances.change_status(db, work.id, Status.PR_CREATED, actor=actor, reason=reason)
-    instances.set_fields(db, work.id, pr_number=pull.number, pr_url=pull.url)
-    review.unmark(db, work.id)
+            forge.withdraw(work, number)

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from swarm_core.hosts.base import PreservedFacts
+from swarm_core.ops import merge_proof
 from swarm_core.ops.context import place
 from swarm_core.ops.steps import Job
 from swarm_core.store import instances, preserved, pulls
@@ -25,10 +26,19 @@ def take_away(job: Job, *, why: str) -> dict[str, Any]:
 
 
 def delete_branch(job: Job) -> dict[str, Any]:
-    """Delete the branch when every commit on it is on another one too and no open pull request needs it."""
+    """Delete the branch when all of it is on another one too, or was merged, and no open pull request needs it.
+
+    What was merged by a squash is on no branch: a ref keeps it.
+    """
     if pulls.open_of(job.context.db, job.instance.repo_path, job.instance.branch) is not None:
         return {"branch_deleted": False}
-    return {"branch_deleted": job.host.delete_branch(place(job.instance))}
+    if job.host.delete_branch(place(job.instance)):
+        return {"branch_deleted": True}
+    tip = merge_proof.merged_tip(job.context, job.instance, person=job.action.actor != "supervisor")
+    ref = f"{merge_proof.REF}{job.instance.id}"
+    if tip is None or not job.host.retire_branch(place(job.instance), tip, ref):
+        return {"branch_deleted": False}
+    return {"branch_deleted": True, "merged_ref": ref}
 
 
 def undo_worktree(job: Job) -> None:

@@ -9,7 +9,7 @@ from swarm_core import ids
 from swarm_core.agents import table
 from swarm_core.errors import Conflict, InvalidInput, NotFound
 from swarm_core.hosts.base import BranchFacts, RepoFacts
-from swarm_core.models import Instance, Kind, Relationship, Status
+from swarm_core.models import Instance, Kind, Relationship, Status, Verdict
 from swarm_core.ops import lineage, prompts, spawn, templates
 from swarm_core.ops.context import Context, nothing, place
 from swarm_core.store import events, feedback, instances, relationships
@@ -69,6 +69,15 @@ def rounds_used(db: Database, work_id: str) -> int:
     """Reviews since the work got its present scope."""
     since = events.last_at(db, work_id, "work:rescoped") or ""
     return sum(link.created_at > since for link in relationships.reviews_of(db, work_id))
+
+
+def end_round(db: Database, work_id: str, *, actor: str, reason: str) -> None:
+    """The review that is under way, if any, decides nothing any more; inside the caller's transaction."""
+    link = relationships.open_review(db, work_id)
+    if link is not None:
+        relationships.set_verdict(db, link.id, Verdict.NONE)
+        told = {"review": link.child_id, "round": link.round, "reason": reason}
+        events.add(db, "review:ended", instance_id=work_id, actor=actor, metadata=told)
 
 
 def unmark(db: Database, work_id: str) -> None:

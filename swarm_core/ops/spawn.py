@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,8 @@ class Wish:
     """What a person or agent asked to be spawned, already checked against the repository.
 
     The prompt is written when id and places are known. `relation` is to the parent, `round` that of a review, and
-    `number` the agent number to begin with when the next one is not wanted.
+    `number` the agent number to begin with when the next one is not wanted. `group` is that of the attempts it is
+    one of, empty for the first of them: its id names the group.
     """
 
     kind: Kind
@@ -45,6 +46,7 @@ class Wish:
     relation: str = relationships.FORK
     round: int = 1
     number: int | None = None
+    group: str | None = None
 
 
 def check_text(prompt: str, name: str | None, issue: int | None) -> None:
@@ -111,6 +113,7 @@ def reserve(
             issue_number=wish.issue_number,
             issue_title=wish.issue_title,
             parent_id=wish.parent.id if wish.parent else None,
+            attempt_group=instance_id if wish.group == "" else wish.group,
         )
         instance = dataclasses.replace(instance, prompt=wish.prompt(instance))
         check_text(instance.prompt, wish.name, wish.issue_number)
@@ -121,6 +124,16 @@ def reserve(
         actions.start(db, instance_id, "spawn", actor=actor)
         reserved(instance)
     return instance
+
+
+def reserve_attempts(context: Context, wishes: Sequence[Wish], *, actor: str) -> list[Instance]:
+    """Reserve instances for the same task in one transaction; several are attempts of one group."""
+    made: list[Instance] = []
+    with context.db.write():
+        for wish in wishes:
+            group = (made[0].id if made else "") if len(wishes) > 1 else None
+            made.append(reserve(context, dataclasses.replace(wish, group=group), actor=actor))
+    return made
 
 
 def give_up(context: Context, instance_id: str, error: SwarmError) -> None:

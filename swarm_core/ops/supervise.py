@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from swarm_core.errors import SwarmError
 from swarm_core.models import Activity, Kind, Status, Wanted, parse_iso
-from swarm_core.ops import budget, changes, connection, decide, stop
+from swarm_core.ops import budget, changes, clean_merged, connection, decide, isolation, overlap, stop
 from swarm_core.ops.context import Context
 from swarm_core.ops.notify import Notifier
 from swarm_core.ops.reconcile import Finding, finish_open, look
@@ -43,6 +43,9 @@ class Supervisor:
         self._changes_due = 0.0
         self._pool_due = 0.0
         self._bookkeeper = budget.Bookkeeper(context)
+        self._radar = overlap.Radar(context)
+        self._checkouts = isolation.Watch(context)
+        self._sweeper = clean_merged.Sweeper(context)
         self._begun = 0
         self.looked_at: float | None = None
         self.counted: int | None = None
@@ -77,7 +80,10 @@ class Supervisor:
         self._try("bringing agents back to their tools", lambda: connection.reconnect(self._context))
         self._try("stopping reviewers that are done", self._stop_reviewers)
         self._try("counting costs", self._bookkeeper.keep)
+        self._try("looking for overlaps", self._radar.look)
+        self._try("cleaning up after merges", self._sweeper.look)
         self._try("telling people", self._notifier.look)
+        self._try("looking at main checkouts", self._checkouts.look)
         self._try("indexing for search", self._index)
 
     def _run_chores(self) -> None:

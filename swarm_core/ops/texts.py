@@ -28,3 +28,13 @@ def check(text: str, what: str, *, max_bytes: int, empty: bool = False, one_line
 def cut(text: str, longest: int) -> str:
     text = text.strip()
     return text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters)"
+
+
+def quote(text: str) -> str:
+    """Somebody else's words, each line marked as such, so that none can pass for ours."""
+    return "\n".join(f"> {line}" for line in text.strip().splitlines())
+
+
+def storable(text: str) -> str:
+    """What came from outside, without what no table or file can hold."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

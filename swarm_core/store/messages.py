@@ -165,6 +165,14 @@ def fail(db: Database, message_id: str, *, why: str) -> None:
         _tell(db, message, "message:failed", why=why)
 
 
+def withdraw(db: Database, message_id: str, *, why: str) -> bool:
+    """Take back what is no longer true, if nobody has begun to hand it over. True when it was."""
+    message = _move(db, message_id, _S.EXPIRED, {_S.ACCEPTED, _S.HELD}, error=why)
+    if message is not None:
+        _tell(db, message, "message:expired", why=why)
+    return message is not None
+
+
 def expire(db: Database) -> list[Message]:
     """Give up what was not seen in time."""
     rows = db.rows(

@@ -47,6 +47,12 @@ def _messages(db: Database) -> None:
         db.execute(statement)
 
 
+@migrations(name="0004_pulls")
+def _pulls(db: Database) -> None:
+    for statement in _PULLS:
+        db.execute(statement)
+
+
 _CORE = (
     """CREATE TABLE hosts (
         name TEXT PRIMARY KEY,
@@ -345,4 +351,138 @@ _MESSAGES = (
     # The mark of used review rounds has shared its column with what reconciling finds.
     """UPDATE instances SET needs_person = problem, problem = ''
         WHERE problem GLOB 'all review rounds are used*'""",
+)
+
+_PULLS = (
+    "ALTER TABLE pulls ADD COLUMN repository TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE pulls ADD COLUMN draft INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE pulls ADD COLUMN pushed_commit TEXT",
+    "ALTER TABLE pulls ADD COLUMN mergeable INTEGER",
+    "ALTER TABLE pulls ADD COLUMN merge_commit TEXT",
+    "ALTER TABLE pulls ADD COLUMN forge_updated_at TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE pulls ADD COLUMN etags TEXT NOT NULL DEFAULT '{}'",
+    "ALTER TABLE pulls ADD COLUMN looked_at TEXT",
+    "ALTER TABLE pulls ADD COLUMN next_at TEXT",
+    "ALTER TABLE pulls ADD COLUMN failures INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE pulls ADD COLUMN failure TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE pulls ADD COLUMN auto_merge TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE pulls ADD COLUMN auto_commit TEXT",
+    "ALTER TABLE pulls ADD COLUMN closed_at TEXT",
+    "CREATE INDEX pulls_followed ON pulls(next_at) WHERE state = 'open'",
+    """CREATE TABLE pull_checks (
+        pull_id INTEGER NOT NULL REFERENCES pulls(id),
+        id TEXT NOT NULL,
+        name TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('pending', 'passed', 'failed', 'skipped')),
+        url TEXT NOT NULL,
+        summary TEXT NOT NULL,
+        job INTEGER,
+        PRIMARY KEY (pull_id, id)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE pull_reviews (
+        pull_id INTEGER NOT NULL REFERENCES pulls(id),
+        id TEXT NOT NULL,
+        author TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('approved', 'changes_requested', 'commented', 'dismissed')),
+        body TEXT NOT NULL,
+        "commit" TEXT NOT NULL,
+        at TEXT NOT NULL,
+        url TEXT NOT NULL,
+        trusted INTEGER NOT NULL,
+        PRIMARY KEY (pull_id, id)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE pull_comments (
+        pull_id INTEGER NOT NULL REFERENCES pulls(id),
+        id TEXT NOT NULL,
+        author TEXT NOT NULL,
+        body TEXT NOT NULL,
+        at TEXT NOT NULL,
+        url TEXT NOT NULL,
+        path TEXT NOT NULL,
+        line INTEGER,
+        outdated INTEGER NOT NULL,
+        trusted INTEGER NOT NULL,
+        PRIMARY KEY (pull_id, id)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE pull_news (
+        pull_id INTEGER NOT NULL REFERENCES pulls(id),
+        key TEXT NOT NULL,
+        message_id TEXT REFERENCES messages(id),
+        since TEXT NOT NULL,
+        PRIMARY KEY (pull_id, key)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE forge_quota (
+        host TEXT NOT NULL,
+        resource TEXT NOT NULL,
+        quota INTEGER,
+        remaining INTEGER,
+        reset_at TEXT,
+        blocked_until TEXT,
+        window_at TEXT NOT NULL,
+        spent INTEGER NOT NULL DEFAULT 0,
+        seen_at TEXT NOT NULL,
+        PRIMARY KEY (host, resource)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE forge_issues (
+        host TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        name TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        title TEXT NOT NULL,
+        body TEXT NOT NULL,
+        url TEXT NOT NULL,
+        state TEXT NOT NULL,
+        labels TEXT NOT NULL,
+        assignees TEXT NOT NULL,
+        updated_at TEXT NOT NULL,
+        synced_at TEXT NOT NULL,
+        PRIMARY KEY (host, owner, name, number)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE webhook_deliveries (
+        id TEXT PRIMARY KEY,
+        at TEXT NOT NULL
+    ) WITHOUT ROWID""",
+    "CREATE INDEX webhook_deliveries_at ON webhook_deliveries(at)",
+    """CREATE TABLE merge_queue (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        pull_id INTEGER NOT NULL REFERENCES pulls(id),
+        instance_id TEXT NOT NULL REFERENCES instances(id),
+        repo_path TEXT NOT NULL,
+        base_branch TEXT NOT NULL,
+        head_commit TEXT NOT NULL,
+        method TEXT NOT NULL CHECK (method IN ('merge', 'squash', 'rebase')),
+        state TEXT NOT NULL CHECK (state IN ('waiting', 'merging', 'merged', 'left')),
+        detail TEXT NOT NULL DEFAULT '',
+        asked_by TEXT NOT NULL,
+        created_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL
+    )""",
+    "CREATE UNIQUE INDEX merge_queue_open ON merge_queue(pull_id) WHERE state IN ('waiting', 'merging')",
+    """CREATE TABLE checked_commits (
+        repo_path TEXT NOT NULL,
+        "commit" TEXT NOT NULL,
+        command TEXT NOT NULL,
+        ok INTEGER NOT NULL,
+        output TEXT NOT NULL,
+        seconds REAL NOT NULL,
+        at TEXT NOT NULL,
+        PRIMARY KEY (repo_path, "commit", command)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE overlaps (
+        one TEXT NOT NULL REFERENCES instances(id),
+        other TEXT NOT NULL REFERENCES instances(id),
+        files TEXT NOT NULL,
+        conflicts TEXT NOT NULL,
+        seen_at TEXT NOT NULL,
+        told_at TEXT,
+        PRIMARY KEY (one, other)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX overlaps_other ON overlaps(other)",
+    """CREATE TABLE checkouts (
+        repo_path TEXT PRIMARY KEY,
+        facts TEXT NOT NULL,
+        seen_at TEXT NOT NULL
+    ) WITHOUT ROWID""",
+    "ALTER TABLE instances ADD COLUMN attempt_group TEXT",
+    "CREATE INDEX instances_attempts ON instances(attempt_group) WHERE attempt_group IS NOT NULL",
 )

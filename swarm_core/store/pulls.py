@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
+from datetime import timedelta
+from typing import Any
 
-from swarm_core.models import Pull, PullState
+from swarm_core.errors import NotFound
+from swarm_core.models import Pull, PullState, iso, parse_iso
 from swarm_core.store.database import Database
 
 _FIELDS = tuple(f.name for f in dataclasses.fields(Pull))
 _SELECT = f"SELECT {', '.join(_FIELDS)} FROM pulls"
+_MUTABLE = frozenset(_FIELDS) - {"id", "forge", "repo_path", "number", "created_at", "updated_at"}
 
 
 def next_number(db: Database, forge: str, repo_path: str) -> int:
@@ -30,17 +35,26 @@ def insert(db: Database, pull: Pull) -> Pull:
     return dataclasses.replace(pull, id=cursor.lastrowid)
 
 
-def set_head(db: Database, pull: Pull, head_commit: str) -> Pull:
-    """Its branch has moved on to another commit."""
-    now = db.now()
-    db.execute("UPDATE pulls SET head_commit = ?, updated_at = ? WHERE id = ?", (head_commit, now, pull.id))
-    return dataclasses.replace(pull, head_commit=head_commit, updated_at=now)
+def change(db: Database, pull: Pull, **fields: Any) -> Pull:
+    """The pull request with other facts; when it was changed is noted."""
+    return _set(db, pull, updated_at=db.now(), **fields)
 
 
-def set_state(db: Database, pull: Pull, state: PullState) -> Pull:
-    now = db.now()
-    db.execute("UPDATE pulls SET state = ?, updated_at = ? WHERE id = ?", (str(state), now, pull.id))
-    return dataclasses.replace(pull, state=str(state), updated_at=now)
+def looked(db: Database, pull: Pull, **fields: Any) -> Pull:
+    """What a look has brought that is no change of the pull request itself."""
+    return _set(db, pull, **fields)
+
+
+def get(db: Database, pull_id: int) -> Pull:
+    row = db.row(f"{_SELECT} WHERE id = ?", (pull_id,))
+    if row is None:
+        raise NotFound(f"there is no pull request with id {pull_id}", code="PULL_NOT_FOUND")
+    return _pull(row)
+
+
+def numbered(db: Database, forge: str, repo_path: str, number: int) -> Pull | None:
+    row = db.row(f"{_SELECT} WHERE forge = ? AND repo_path = ? AND number = ?", (forge, repo_path, number))
+    return _pull(row) if row else None
 
 
 def newest_of(db: Database, repo_path: str, head_branch: str) -> Pull | None:
@@ -48,7 +62,7 @@ def newest_of(db: Database, repo_path: str, head_branch: str) -> Pull | None:
     row = db.row(
         f"{_SELECT} WHERE repo_path = ? AND head_branch = ? ORDER BY id DESC LIMIT 1", (repo_path, head_branch)
     )
-    return Pull(*row) if row else None
+    return _pull(row) if row else None
 
 
 def open_of(db: Database, repo_path: str, head_branch: str) -> Pull | None:
@@ -57,4 +71,56 @@ def open_of(db: Database, repo_path: str, head_branch: str) -> Pull | None:
         f"{_SELECT} WHERE repo_path = ? AND head_branch = ? AND state = '{PullState.OPEN}'",
         (repo_path, head_branch),
     )
-    return Pull(*row) if row else None
+    return _pull(row) if row else None
+
+
+def listed(db: Database, *, include_over: bool = False, limit: int = 1000) -> list[Pull]:
+    """The open ones, or all, newest first."""
+    where = "1" if include_over else f"state = '{PullState.OPEN}'"
+    return [_pull(row) for row in db.rows(f"{_SELECT} WHERE {where} ORDER BY id DESC LIMIT ?", (limit,))]
+
+
+def due(db: Database, *, within: float) -> list[Pull]:
+    """Open ones that are to be looked at within so many seconds, the longest overdue first."""
+    soon = iso(parse_iso(db.now()) + timedelta(seconds=within))
+    rows = db.rows(
+        f"{_SELECT} WHERE state = '{PullState.OPEN}' AND (next_at IS NULL OR next_at <= ?) ORDER BY next_at, id",
+        (soon,),
+    )
+    return [_pull(row) for row in rows]
+
+
+def count_open(db: Database, forge: str, repository: str) -> int:
+    row = db.row(
+        f"SELECT count(*) FROM pulls WHERE state = '{PullState.OPEN}' AND forge = ? AND repository = ?",
+        (forge, repository),
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def hurry(db: Database, forge: str, repository: str, number: int | None = None) -> int:
+    """Look at once at those of a repository that wait for an answer, or at the one with the number; how many."""
+    which, values = ("number = ?", [number]) if number is not None else ("failures > 0", [])
+    cursor = db.execute(
+        f"UPDATE pulls SET next_at = NULL, failures = 0 WHERE state = '{PullState.OPEN}' AND forge = ?"
+        f" AND repository = ? AND {which}",
+        [forge, repository, *values],
+    )
+    return cursor.rowcount
+
+
+def _set(db: Database, pull: Pull, **fields: Any) -> Pull:
+    unknown = fields.keys() - _MUTABLE - {"updated_at"}
+    assert not unknown, unknown
+    names = ", ".join(f"{name} = ?" for name in fields)
+    db.execute(f"UPDATE pulls SET {names} WHERE id = ?", [*fields.values(), pull.id])
+    return dataclasses.replace(pull, **fields)
+
+
+def _pull(row: sqlite3.Row) -> Pull:
+    fields = dict(row)
+    fields["draft"] = bool(fields["draft"])
+    if fields["mergeable"] is not None:
+        fields["mergeable"] = bool(fields["mergeable"])
+    return Pull(**fields)

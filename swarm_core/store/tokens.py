@@ -15,10 +15,11 @@ from swarm_core.store.database import Database
 OPERATOR = "operator"
 # What an automation's token may be allowed; each opens the tools and pages it is named after.
 SCOPES: dict[str, str] = {
-    "read": "query_instances, search, resources and prompts",
+    "read": "query_instances, query_pulls, search, resources and prompts",
     "review": "spawn_review_instance",
     "feedback": "send_feedback",
     "pulls": "create_pull_request",
+    "merge": "merge_pull_request",
     "status": "update_instance_status",
     "spawn": "spawn_fork_instance",
     "metrics": "GET /metrics",

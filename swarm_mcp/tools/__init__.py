@@ -15,5 +15,7 @@ TOOLS: dict[str, Tool] = {
         find.QUERY,
         spawn.FORK,
         find.SEARCH,
+        pulls.QUERY,
+        pulls.MERGE,
     )
 }

@@ -1,15 +1,24 @@
-"""Opening the pull request of finished work."""
+"""Pull requests: opening that of finished work, reading what its checks and reviewers say, merging it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from swarm_core.models import Instance, Pull
+from swarm_core.models import Instance, Pull, PullState, parse_iso
+from swarm_core.ops import verdict
+from swarm_core.ops.pull_status import Facts, status
+from swarm_core.store import instances, pulls
 from swarm_mcp.call import Call
 from swarm_mcp.registry import Arguments, Result, Tool
-from swarm_mcp.tools.target import TARGET, InstanceId, named_or_reviewed, review_id
+from swarm_mcp.tools.target import TARGET, InstanceId, named_or_own, named_or_reviewed, review_id
+
+_MOST = 100
+_LONGEST = 2000
+
+
+Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class CreateArguments(Arguments):
@@ -20,6 +29,9 @@ class CreateArguments(Arguments):
     base_branch: str | None = Field(
         None, min_length=1, max_length=250, description="Branch to merge into; by default the one it started from."
     )
+    draft: bool = Field(False, description="Not to be merged yet.")
+    labels: list[Name] | None = Field(None, max_length=20)
+    reviewers: list[Name] | None = Field(None, max_length=20, description="Logins at GitHub.")
     instance_id: InstanceId | None = Field(None, description=TARGET)
 
 
@@ -50,6 +62,9 @@ def _create(call: Call, args: CreateArguments, target: Instance | None) -> dict[
         title=args.title,
         description=args.description,
         base_branch=args.base_branch,
+        draft=args.draft,
+        labels=args.labels or (),
+        reviewers=args.reviewers or (),
         actor=call.actor,
         review_id=review_id(call),
         recorded=recorded,
@@ -57,19 +72,127 @@ def _create(call: Call, args: CreateArguments, target: Instance | None) -> dict[
     return answer
 
 
+class QueryArguments(Arguments):
+    instance_id: InstanceId | None = Field(None, description="Only the pull request of this instance.")
+    include_over: bool = Field(False, description="Also those that were merged or closed.")
+
+
+class QueryResult(Result):
+    pulls: list[dict[str, Any]] = Field(
+        description="Newest first: number, url, status, what hinders a merge, failed checks, comments, age_s."
+    )
+
+
+class MergeArguments(Arguments):
+    instance_id: InstanceId
+    method: Literal["merge", "squash", "rebase"] | None = Field(None, description="By default as configured.")
+    auto: bool = Field(False, description="As soon as nothing hinders it, at the commit it is at now.")
+
+
+class MergeResult(Result):
+    pr_number: int
+    pr_url: str
+    state: str
+    head_commit: str
+    merge_commit: str | None
+
+
+def _query(call: Call, args: QueryArguments, target: Instance | None) -> dict[str, Any]:
+    desk = call.swarm.pulls
+    if args.instance_id is not None:
+        return {"pulls": [_describe(desk.of(args.instance_id), call.db.now())]}
+    found = desk.listed(include_over=args.include_over)[:_MOST]
+    return {"pulls": [_describe(one, call.db.now()) for one in found]}
+
+
+def _merge(call: Call, args: MergeArguments, target: Instance | None) -> dict[str, Any]:
+    assert target is not None
+    pull = call.swarm.pulls.merge(target.id, method=args.method, auto=args.auto, actor=call.actor)
+    names = ("state", "head_commit", "merge_commit")
+    return {"pr_number": pull.number, "pr_url": pull.url} | {name: getattr(pull, name) for name in names}
+
+
+def _describe(found: Facts, now: str) -> dict[str, Any]:
+    pull = found.pull
+    names = (
+        "instance_id",
+        "number",
+        "url",
+        "title",
+        "state",
+        "draft",
+        "head_branch",
+        "base_branch",
+        "head_commit",
+    )
+    looked = (parse_iso(now) - parse_iso(pull.looked_at)).total_seconds() if pull.looked_at else None
+    return {name: getattr(pull, name) for name in names} | {
+        "status": str(status(found)),
+        "hindrances": found.hindrances,
+        "checks": [{"name": c.name, "state": c.state, "url": c.url} for c in found.checks[:_MOST]],
+        "approved_by": found.approved_by,
+        "changes_requested_by": found.refused_by,
+        "comments": [
+            {"author": c.author, "path": c.path, "line": c.line, "body": c.body[:_LONGEST], "url": c.url}
+            for c in found.comments[-_MOST:]
+            if c.trusted and not c.outdated
+        ],
+        "age_s": looked,
+        "merge_commit": pull.merge_commit,
+    }
+
+
+def _is_at(call: Call, result: dict[str, Any]) -> bool:
+    """With new commits on the branch an equal call is a wish to bring them there."""
+    pull = next((p for p in pulls.listed(call.db) if p.url == result["pr_url"]), None)
+    if pull is None:
+        return False
+    tip = verdict.head_of(call.swarm.context, instances.get(call.db, pull.instance_id))
+    return tip in (None, result["head_commit"])
+
+
+def _is_merged(call: Call, result: dict[str, Any]) -> bool:
+    return bool(result["state"] == PullState.MERGED)
+
+
 CREATE = Tool(
     name="create_pull_request",
     title="Open the pull request",
     description=(
         "Open the pull request of your branch when the work is finished and committed. A reviewer calls it "
-        "to approve: it then opens the pull request of the branch it reviewed. Calling it again returns the"
-        " one that is open."
+        "to approve: it then opens the pull request of the branch it reviewed. Calling it again brings the one "
+        "that is open to your newest commit."
     ),
     arguments=CreateArguments,
     result=CreateResult,
     run=_create,
     target=named_or_reviewed,
+    holds=_is_at,
     writes=True,
+    idempotent=True,
+    long=True,
+)
+
+QUERY = Tool(
+    name="query_pulls",
+    title="Look at pull requests",
+    description="What the checks and reviewers of pull requests say, as it was last seen, and how old that is.",
+    arguments=QueryArguments,
+    result=QueryResult,
+    run=_query,
+)
+
+MERGE = Tool(
+    name="merge_pull_request",
+    title="Merge a pull request",
+    description="Merge the pull request of an instance, if checks and reviewers allow it, at the commit they saw.",
+    arguments=MergeArguments,
+    result=MergeResult,
+    run=_merge,
+    target=named_or_own,
+    holds=_is_merged,
+    writes=True,
+    destructive=True,
     idempotent=True,
     long=True,
 )

@@ -131,6 +131,8 @@ def restore(
 
 def clean(
     ids: parameters.Many = None,
+    merged: Annotated[bool, typer.Option("--merged", help="Those whose pull request was merged.")] = False,
+    remote: Annotated[bool, typer.Option("--remote", help="Delete the merged branch at GitHub too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: parameters.Json = False,
@@ -138,15 +140,27 @@ def clean(
     """Remove worktrees of ended instances.
 
     All of them if no id is given. Uncommitted files are preserved under a ref, branches with commits of
-    their own stay. --json prints an array: id, ok, status, branch, dirty_files, own_commits, bytes,
-    cleaned; when cleaned also branch_deleted and preserved; or {"id", "ok": false, "error"}.
+    their own stay unless exactly these were merged. --json prints an array: id, ok, status, branch,
+    dirty_files, own_commits, bytes, cleaned; when cleaned also branch_deleted, preserved and merged_ref; or
+    {"id", "ok": false, "error"}.
+
+    With --merged idle agents are ended first and busy ones are left. --json has also pull, url,
+    merge_commit, dirty (the first names), branch_goes, left (why it was left) and with --remote
+    remote_deleted and remote_problem.
 
     \b
     Example:
-      swarm clean --dry-run
+      swarm clean --merged --dry-run
     """
     if not (dry_run or yes) and (json or sys.stdin is None or not sys.stdin.isatty()):
         raise typer.BadParameter("without a terminal, --yes is needed", param_hint="--yes")
+    if remote and not merged:
+        raise typer.BadParameter("only merged branches are deleted: give --merged too", param_hint="--remote")
+    if merged:
+        from swarm_ui.cli import clean_merged
+
+        clean_merged.run(ids or [], dry_run=dry_run, yes=yes, remote=remote, json=json)
+        return
     from swarm_ui.cli.session import each, opened, tell
 
     with opened() as swarm:
@@ -181,7 +195,7 @@ def _clean(swarm: "Swarm", name: str, plan: "Outcome") -> dict[str, Any]:
     told = [e.metadata for e in swarm.detail(plan.value["id"]).events if e.name == "instance:cleaned"]
     known = told[-1] if told else {}
     body: dict[str, Any] = plan.value | {"cleaned": True, "status": swarm.find(plan.value["id"]).status}
-    return body | {k: known.get(k) for k in ("branch_deleted", "preserved")}
+    return body | {k: known.get(k) for k in ("branch_deleted", "preserved", "merged_ref")}
 
 
 def _plan_line(plan: dict[str, Any]) -> str:
@@ -206,6 +220,8 @@ def _done_line(done: dict[str, Any]) -> str:
         said.append(f"uncommitted files are in {done['preserved']}")
     if not done["branch_deleted"]:
         said.append(f"branch {done['branch']} stays")
+    elif done["merged_ref"]:
+        said.append(f"its commits are in {done['merged_ref']}")
     return output.plain("; ".join(said))
 
 

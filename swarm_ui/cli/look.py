@@ -11,7 +11,7 @@ from swarm_core.errors import Conflict, SwarmError
 from swarm_ui.cli import output, parameters
 
 if TYPE_CHECKING:
-    from swarm_core.models import Event, Instance
+    from swarm_core.models import Event, Instance, Overlap
     from swarm_core.swarm import Detail, Swarm
 
 POLL = 0.2
@@ -29,9 +29,10 @@ def ls(
 ) -> None:
     """List instances and why one needs you.
 
-    Activity is shown with its evidence (hook, file, process or pane) and age.
+    Activity is shown with its evidence (hook, file, process or pane) and age. One that changes the same places as
+    another is marked; `swarm show` tells where.
 
-    --json prints an array of instances (as `swarm show`, without prompt, last_screen and arrays).
+    --json prints an array of instances (as `swarm show`, without prompt, last_screen and arrays but overlaps).
 
     \b
     Example:
@@ -47,11 +48,13 @@ def ls(
         if alone and 0 < len([i for i in listed if not i.ended]) <= _COUNTED_AT_MOST:
             failure = _count(swarm) or failure
             listed = swarm.instances(include_cleaned=every, repo=repo)
+        meets = views.overlaps_by_instance(swarm.overlaps())
         now = swarm.context.db.now()
     if json:
-        output.write_json([views.instance_json(i) for i in listed])
+        found = ((i, views.overlaps_json(i, meets.get(i.id, []))) for i in listed)
+        output.write_json([views.instance_json(i) | {"overlaps": overlaps} for i, overlaps in found])
     elif listed:
-        _table(listed, now)
+        _table(listed, meets, now)
     else:
         output.write('no instances; `swarm work "..."` starts one')
     if failure is not None:
@@ -79,7 +82,7 @@ def _count(swarm: "Swarm") -> SwarmError | None:
     return None
 
 
-def _table(listed: "list[Instance]", now: str) -> None:
+def _table(listed: "list[Instance]", meets: "dict[str, list[Overlap]]", now: str) -> None:
     from swarm_core.models import parse_iso
     from swarm_ui import views
 
@@ -88,9 +91,11 @@ def _table(listed: "list[Instance]", now: str) -> None:
         row = views.row(instance, parse_iso(now))
         shown = f"{row.id} ({row.name})" if row.name else row.id
         status = "cleaned" if instance.cleaned else row.status
-        rows.append((shown, row.kind, status, row.activity, row.branch, row.changes, row.needs_you))
+        note = views.overlap_note(instance, meets.get(instance.id, []))
+        needs = "; ".join(part for part in (row.needs_you, note) if part)
+        rows.append((shown, row.kind, status, row.activity, row.branch, row.changes, needs))
         blocked = "yellow" if row.activity.startswith("blocked") else ""
-        styles.append(("bold", "", _STYLES.get(status, ""), blocked, "", "", "red"))
+        styles.append(("bold", "", _STYLES.get(status, ""), blocked, "", "", "red" if row.needs_you else "yellow"))
     output.columns(("ID", "KIND", "STATUS", "ACTIVITY", "BRANCH", "LINES", "NEEDS YOU"), rows, styles)
 
 
@@ -106,8 +111,8 @@ def show(
     Costs are estimates from list prices.
 
     --json prints an object: every field of the instance and needs_you, and the arrays relationships,
-    messages, preserved and events (the last 20), and account, as `swarm budget` prints it; with --explain
-    also evidence.
+    overlaps (instance_id, level, files with lines of the common base, conflicts of commits), messages, preserved
+    and events (the last 20), and account, as `swarm budget` prints it; with --explain also evidence.
 
     \b
     Example:
@@ -138,6 +143,7 @@ def _detail_json(detail: "Detail") -> dict[str, Any]:
 
     return views.instance_json(detail.instance, full=True) | {
         "relationships": [as_json(r) for r in detail.relationships],
+        "overlaps": views.overlaps_json(detail.instance, detail.overlaps),
         "messages": [as_json(m) for m in detail.messages],
         "preserved": [as_json(p) for p in detail.preserved],
         "events": [as_json(e) for e in detail.events],
@@ -174,6 +180,7 @@ def _print_detail(detail: "Detail", now: str) -> None:
         )
     )
     _section("relationships", (f"{r.parent_id} {r.type} {r.child_id}" for r in detail.relationships))
+    _section("overlaps", views.overlap_lines(one, detail.overlaps))
     _section("asks", views.dialog_lines(one))
     _section("messages", (views.message_label(m, moment, output.cut(m.body, 100)) for m in detail.messages))
     _section(

@@ -14,14 +14,30 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from swarm_core.errors import InvalidInput, SwarmError
-from swarm_ui.cli import act, admin, budget, decide, light, look, mcp, output, run, search, start, token
+from swarm_ui.cli import (
+    act,
+    admin,
+    attempts,
+    budget,
+    decide,
+    issues,
+    light,
+    look,
+    mcp,
+    output,
+    pulls,
+    run,
+    search,
+    start,
+    token,
+)
 
 # What the first screen shows: what each command is for, and those that are used every day with a sentence.
 SECTIONS = {
-    "start": ("work", "fork", "review", "restart", "resume", "demo"),
-    "watch": ("ls", "show", "attach", "logs", "events", "search", "cost"),
+    "start": ("issues", "work", "fork", "review", "restart", "resume", "demo"),
+    "watch": ("ls", "show", "attach", "logs", "events", "search", "cost", "compare"),
     "steer": ("msg", "answer", "accept", "rescope", "abandon", "budget"),
-    "finish": ("stop", "clean", "restore", "merged"),
+    "finish": ("pr", "pick", "stop", "clean", "restore", "merged"),
     "run": ("up", "down", "status", "mcp"),
     "manage": ("doctor", "config", "token", "version"),
 }
@@ -65,7 +81,7 @@ def swarm(
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(start.work, start.fork),
+    *(issues.issues, start.work, start.fork, attempts.compare, attempts.pick),
     *(look.ls, look.show, look.attach, look.logs, look.events, search.search),
     *(act.msg, decide.answer, act.stop, act.restart, decide.resume, act.restore, act.clean),
     *(decide.review, decide.accept, decide.rescope, decide.abandon, decide.merged),
@@ -76,6 +92,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
 for _command in COMMANDS:
     app.command(cls=light.Command)(_command)
 app.add_typer(token.app, name="token")
+app.add_typer(pulls.app, name="pr")
 
 
 def main() -> None:

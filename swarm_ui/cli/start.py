@@ -10,6 +10,17 @@ if TYPE_CHECKING:
     from swarm_core.models import Instance
 
 
+Agents = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Agent program (default: setting `agent`); several share the attempts.",
+        autocompletion=parameters.complete_agent,
+        show_default=False,
+    ),
+]
+
+
 def work(
     prompt: Annotated[
         str | None, typer.Argument(metavar="PROMPT", help="The task; `-` reads stdin.", show_default=False)
@@ -17,21 +28,23 @@ def work(
     issue: Annotated[int | None, typer.Option(metavar="N", help="Issue to work on.")] = None,
     repo: Annotated[str, typer.Option(metavar="PATH", help="Repository.")] = ".",
     base: Annotated[str | None, typer.Option(metavar="BRANCH", help="Where to start (default: HEAD).")] = None,
-    agent: parameters.Agent = None,
-    count: Annotated[int, typer.Option(metavar="N", help="Agents on the same task.")] = 1,
+    agent: Agents = None,
+    count: Annotated[int, typer.Option(metavar="N", help="Attempts at the same task, for comparison.")] = 1,
     name: parameters.Name = None,
     prompt_file: Annotated[str | None, typer.Option(metavar="FILE", help="Read the task; `-` is stdin.")] = None,
     json: parameters.Json = False,
 ) -> None:
     """Start an agent on a task, in a new worktree on a new branch.
 
+    Several attempts are dealt to the agents in turn; `swarm compare` shows them side by side.
+
     --json prints the instance (as `swarm show`, without prompt, last_screen and arrays); an array if
-    --count is above 1.
+    there are several.
 
     \b
     Example:
       swarm work "fix the login test" --repo ~/shop --base main
-      git diff | swarm work - --agent claude --count 2
+      git diff | swarm work - --agent claude --agent codex --count 4
     """
     text = parameters.long_text(prompt, prompt_file)
     from swarm_ui import views
@@ -42,11 +55,13 @@ def work(
         started = swarm.work(text, repo=repo, base=base, issue=issue, agent=agent, name=name, count=count)
     if json:
         bodies = [views.instance_json(i) for i in started]
-        output.write_json(bodies if count > 1 else bodies[0])
+        output.write_json(bodies if len(bodies) > 1 else bodies[0])
         return
     for instance in started:
         output.write(_line(instance))
-    output.note(f"`swarm attach {started[0].id}` shows it, `swarm ls` lists all")
+    first = started[0].id
+    several = f", `swarm compare {first}` compares them" if len(started) > 1 else ""
+    output.note(f"`swarm attach {first}` shows it, `swarm ls` lists all{several}")
 
 
 def fork(

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from swarm_core.config import Settings
 from swarm_core.errors import Conflict, ExternalFailure, SwarmError, TimedOut
 from swarm_core.process import COORDINATOR, DASHBOARD, UP, Card
 from swarm_core.swarm import Swarm
-from swarm_ui import health, views
+from swarm_ui import health, pull_views, views
 from swarm_ui.cli import output
 
 _HEALTHY_WITHIN = 30.0
@@ -85,6 +85,8 @@ def status(*, json: bool) -> None:
             ("tmux", f"{sessions}  {tmux['socket']}"),
             ("instances", f"{instances['total']}{_counts(instances['by_status'])}"),
             ("activity", _counts(instances["by_activity"]).strip(" ()")),
+            ("pull requests", _pulls_line(told["pulls"])),
+            *(("forge", line) for one in told["github"] for line in _github_lines(one)),
         ]
     )
     if instances["needs_you"]:
@@ -244,6 +246,23 @@ def _state_line(state: dict[str, Any] | None, now: datetime) -> str:
         return "not running"
     well = "ok" if state["ok"] else f"not well: {state['problem']}"
     return f"{well}  {state['url']}  pid {state['pid']}, up {views.age(state['started_at'], now)}"
+
+
+def _pulls_line(pulls: dict[str, Any]) -> str:
+    """Empty when there is nothing to say, as is a field without a value."""
+    parts = [f"{pulls['open']} open{_counts(pulls['by_status'])}"] if pulls["open"] else []
+    if pulls["oldest_s"] is not None:
+        parts.append(f"known as of {pull_views.span(pulls['oldest_s'])} ago")
+    return ", ".join([*parts, *([f"{pulls['queued']} in the merge queue"] if pulls["queued"] else [])])
+
+
+def _github_lines(one: dict[str, Any]) -> Iterator[str]:
+    yield from (share["label"] for share in one["quota"])
+    if one["unanswered"]:
+        since = pull_views.span(one["silent_s"] or 0.0)
+        many = "1 pull request waits" if one["unanswered"] == 1 else f"{one['unanswered']} pull requests wait"
+        host = "" if one["host"] == "github.com" else f" ({one['host']})"
+        yield f"GitHub{host} not reached since {since}, {many}: {one['problem']}"
 
 
 def _counts(counted: Mapping[str, int]) -> str:

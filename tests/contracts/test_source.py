@@ -21,6 +21,8 @@ _MAY_CATCH_ALL = frozenset(
         "swarm_mcp/dispatch.py",
         "swarm_mcp/protocol.py",
         "swarm_core/ops/courier.py",
+        "swarm_core/ops/follow.py",
+        "swarm_core/ops/merger.py",
         "swarm_mcp/hooks.py",
         "swarm_mcp/server.py",
         "swarm_mcp/watch.py",

@@ -39,6 +39,8 @@ def main(target: str, operation: str, instance_id: str = "") -> None:
             swarm.send_feedback(
                 link.parent_id, "fix it", feedback_type="needs_work", actor=instance_id, review_id=instance_id
             )
+        elif operation == "open-pull":
+            swarm.open_pull(instance_id, title="Make it", description="It was not made.")
         else:
             getattr(swarm, operation)(instance_id)
 

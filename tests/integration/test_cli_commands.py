@@ -437,7 +437,7 @@ def test_the_first_screen_names_every_command(cli: Cli) -> None:
     assert len(shown.splitlines()) <= 40
     by_purpose, _, daily = shown.partition("Commands by purpose")[2].partition("Every day:")
     named = [name for line in by_purpose.splitlines()[1:] for name in re.findall(r"\w+", line)[1:]]
-    assert sorted(named) == sorted({*(c.__name__ for c in COMMANDS), "token"})
+    assert sorted(named) == sorted({*(c.__name__ for c in COMMANDS), "token", "pr"})
     assert set(re.findall(r"^  (\w+)  ", daily, re.MULTILINE)) == set(DAILY)
     assert "..." not in daily
 

@@ -1,51 +1,55 @@
 from __future__ import annotations
 
-import socket
-import time
-from collections.abc import Iterator
-
 import pytest
 
-from swarm_core.errors import ExternalFailure
 from swarm_core.forge import Issue
-from swarm_core.github import GitHubForge
-from tests.fakes import github_server as fake
+from tests.integration.forge_fixture import clock, forge_on, server
 
-TOKEN = "ghp_a_secret_of_the_tests"
-
-
-@pytest.fixture
-def server() -> Iterator[fake.GitHubServer]:
-    with fake.running() as running:
-        yield running
-
-
-def forge_on(server: fake.GitHubServer, *, token: str | None = TOKEN, timeout_s: int = 10) -> GitHubForge:
-    return GitHubForge("127.0.0.1", "acme", "widgets", token=token, api_url=server.api_url, timeout_s=timeout_s)
+__all__ = ["clock", "server"]
 
 
 def test_an_issue_is_read_with_the_token(server):
+    number = server.repo().add_issue("A title", "Please fix it.", labels=("bug", "p1"), assignees=("ann",))
     forge = forge_on(server)
-    url = "https://github.example/acme/widgets/issues/7"
-    assert forge.get_issue(7) == Issue(7, "Issue number 7", "Please fix it.", url)
-    assert server.requests == [(fake.PREFIX + "7", f"token {TOKEN}")]
-    assert forge.slug == "acme/widgets"
+    assert forge.get_issue(number) == Issue(
+        number,
+        "A title",
+        "Please fix it.",
+        "https://github.example/acme/widgets/issues/1",
+        labels=("bug", "p1"),
+        assignees=("ann",),
+        updated_at="2031-05-06T07:08:09.000Z",
+    )
+    assert server.authorizations == [f"token {server.token}"]
+    assert (forge.slug, forge.repository, forge.name) == ("acme/widgets", "127.0.0.1/acme/widgets", "github")
 
 
 def test_an_issue_without_a_body_has_an_empty_one(server):
-    issue = forge_on(server).get_issue(8)
+    server.repo().add_issue("A title", None)
+    issue = forge_on(server).get_issue(1)
     assert issue is not None
     assert issue.body == ""
 
 
 def test_without_a_token_no_authorization_is_sent(server):
-    assert forge_on(server, token=None).get_issue(7) is not None
-    assert server.requests[0][1] is None
+    server.repo().add_issue("A title")
+    assert forge_on(server, token=None).get_issue(1) is not None
+    assert server.authorizations == [None]
 
 
-@pytest.mark.parametrize("number", [9, fake.GONE])
-def test_an_issue_that_is_not_there_is_none(server, number):
-    assert forge_on(server).get_issue(number) is None
+def test_a_closed_issue_says_so(server):
+    server.repo().add_issue("A title")
+    server.repo().close(1)
+    issue = forge_on(server).get_issue(1)
+    assert issue is not None
+    assert issue.state == "closed"
+
+
+def test_an_issue_that_is_not_there_or_was_deleted_is_none(server):
+    server.repo().add_issue("A title")
+    server.repo().edit(1, gone=True)
+    assert forge_on(server).get_issue(1) is None
+    assert forge_on(server).get_issue(9) is None
 
 
 def test_numbers_below_one_are_not_asked_for(server):
@@ -54,46 +58,27 @@ def test_numbers_below_one_are_not_asked_for(server):
     assert server.requests == []
 
 
-def test_a_moved_issue_is_followed_on_the_same_host(server):
-    issue = forge_on(server).get_issue(fake.MOVED)
-    assert issue is not None
-    assert issue.number == fake.MOVED
+def test_open_issues_are_listed_last_changed_first_and_without_pull_requests(server, clock):
+    repo = server.repo()
+    for title in ("first", "second", "third", "closed"):
+        repo.add_issue(title)
+        clock.move(60)
+    repo.close(4)
+    repo.add_pull("work/a", head_sha="a" * 40)
+    clock.move(60)
+    repo.edit(1, title="first again")
+    assert [issue.title for issue in forge_on(server).list_issues(limit=10)] == ["first again", "third", "second"]
+    assert [issue.number for issue in forge_on(server).list_issues(limit=2)] == [1, 3]
 
 
-@pytest.mark.parametrize(
-    ("number", "status"),
-    [
-        (fake.UNAUTHORISED, 401),
-        (fake.FORBIDDEN, 403),
-        (fake.BROKEN, 500),
-        (fake.ELSEWHERE, None),
-        (fake.NONSENSE, None),
-    ],
-)
-def test_a_failure_has_a_code_and_a_hint_and_not_the_token_and_is_not_repeated(server, number, status):
-    with pytest.raises(ExternalFailure) as caught:
-        forge_on(server).get_issue(number)
-    assert caught.value.code == "GITHUB_ERROR"
-    assert caught.value.hint
-    assert caught.value.details["status"] == status
-    assert TOKEN not in f"{caught.value} {caught.value.as_json()}"
-    assert caught.value.__cause__ is None
-    assert len(server.requests) == 1
-
-
-def test_a_server_that_does_not_answer_is_given_up_within_the_timeout(server):
-    started = time.monotonic()
-    with pytest.raises(ExternalFailure) as caught:
-        forge_on(server, timeout_s=1).get_issue(fake.SLOW)
-    assert caught.value.code == "GITHUB_ERROR"
-    assert time.monotonic() - started < 5
-
-
-def test_a_server_that_is_not_there_is_an_external_failure():
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}/api/v3"
-        with pytest.raises(ExternalFailure) as caught:
-            GitHubForge("127.0.0.1", "acme", "widgets", token=TOKEN, api_url=url).get_issue(7)
-    assert caught.value.code == "GITHUB_ERROR"
-    assert TOKEN not in str(caught.value.as_json())
+@pytest.mark.parametrize(("limit", "pages"), [(20, 2), (200, 3)])
+def test_issues_are_read_page_by_page_until_there_are_enough(server, clock, limit, pages):
+    repo = server.repo()
+    for number in range(1, 251):
+        repo.add_issue(f"issue {number}")
+    for number in range(1, 101):
+        clock.move(1)
+        repo.add_pull(f"work/{number}", head_sha=f"{number:040x}")
+    found = forge_on(server).list_issues(limit=limit)
+    assert len(found) == min(limit, 250)
+    assert len(server.requests) == pages

@@ -40,7 +40,8 @@ def test_a_merged_pull_request_is_noted_with_its_event_and_status(world: World, 
         [event] = named(swarm, "pull:merged", work.id)
         assert event.actor == "kim"
         told = {"number": 1, "url": opened.url, "commit": opened.head_commit}
-        assert event.metadata == told | {"branch": work.branch, "base_branch": "main"}
+        told |= {"branch": work.branch, "base_branch": "main"}
+        assert event.metadata == told | {"merge_commit": git_run(world.repo, "rev-parse", "main").strip()}
         assert_agreement(world, swarm)
 
 
@@ -57,13 +58,14 @@ def test_one_that_git_does_not_show_as_merged_is_refused_and_nothing_changes(wor
         assert named(swarm, "pull:merged") == []
 
 
-def test_a_squash_has_another_commit_and_is_not_taken_for_a_merge(world: World) -> None:
+def test_a_squash_has_another_commit_and_is_a_merge_all_the_same(world: World) -> None:
     with world.open() as swarm:
         work = finished_work(world, swarm)
         open_pull(swarm, work)
         merge(world, work, "--squash")
-        git_run(world.repo, "commit", "-q", "-m", "squashed")
         assert code_of(swarm.note_merged, work.id) == "PULL_NOT_MERGED"
+        git_run(world.repo, "commit", "-q", "-m", "squashed")
+        assert swarm.note_merged(work.id).merge_commit == git_run(world.repo, "rev-parse", "main").strip()
 
 
 def test_it_must_be_merged_where_it_was_to_go_and_up_to_its_commit(world: World) -> None:

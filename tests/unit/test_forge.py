@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm_core.forge import TITLE_CHARS, Issue, LocalForge, parse_remote, split_title
+from swarm_core.forge import TITLE_CHARS, Issue, parse_remote, split_title
 from swarm_core.github import api_url_of
+from swarm_core.local_forge import LocalIssues
 
 
 def write_issue(folder, number, text):
@@ -17,25 +18,28 @@ def write_issue(folder, number, text):
 
 def test_an_issue_is_a_markdown_file_whose_first_line_is_the_title(tmp_path):
     path = write_issue(tmp_path, 7, "\n# Fix the *parser*\n\nIt breaks on tabs.\n\nSee tests.\n")
-    issue = LocalForge(tmp_path).get_issue(7)
+    issue = LocalIssues(tmp_path).get_issue(7)
     assert issue == Issue(7, "Fix the *parser*", "It breaks on tabs.\n\nSee tests.", path.resolve().as_uri())
 
 
 def test_a_missing_issue_is_none_and_nothing_is_made(tmp_path):
-    forge = LocalForge(tmp_path)
+    forge = LocalIssues(tmp_path)
     assert forge.get_issue(1) is None
     assert forge.get_issue(0) is None
     assert forge.get_issue(-1) is None
     assert list(tmp_path.iterdir()) == [tmp_path / "user-home"]
 
 
-def test_a_local_forge_has_no_slug(tmp_path):
-    assert LocalForge(tmp_path).slug is None
+def test_issues_are_listed_with_the_highest_number_first(tmp_path):
+    for number in (2, 10, 1):
+        write_issue(tmp_path, number, f"# Number {number}\n")
+    write_issue(tmp_path, "notes", "# No issue\n")
+    assert [issue.number for issue in LocalIssues(tmp_path).list_issues(limit=2)] == [10, 2]
 
 
 def test_a_folder_in_place_of_an_issue_is_no_issue(tmp_path):
     (tmp_path / ".swarm" / "issues" / "3.md").mkdir(parents=True)
-    assert LocalForge(tmp_path).get_issue(3) is None
+    assert LocalIssues(tmp_path).get_issue(3) is None
 
 
 def test_an_issue_that_links_out_of_the_repository_is_not_read(tmp_path):
@@ -43,13 +47,13 @@ def test_an_issue_that_links_out_of_the_repository_is_not_read(tmp_path):
     (repo / ".swarm" / "issues").mkdir(parents=True)
     (tmp_path / "secret").write_text("secret")
     (repo / ".swarm" / "issues" / "4.md").symlink_to(tmp_path / "secret")
-    assert LocalForge(repo).get_issue(4) is None
+    assert LocalIssues(repo).get_issue(4) is None
 
 
 def test_a_huge_title_is_cut_and_kept_whole_in_the_body(tmp_path):
     title = "t" * 10_000
     write_issue(tmp_path, 1, f"# {title}\n\nrest\n")
-    issue = LocalForge(tmp_path).get_issue(1)
+    issue = LocalIssues(tmp_path).get_issue(1)
     assert issue is not None
     assert issue.title == "t" * TITLE_CHARS
     assert title in issue.body
@@ -74,7 +78,7 @@ def test_titles_are_split_off(text, title, body):
 def test_an_empty_file_and_bytes_that_are_no_text_are_still_issues(tmp_path):
     write_issue(tmp_path, 1, "")
     write_issue(tmp_path, 2, b"\xef\xbb\xbf# caf\xff\n")
-    first, second = LocalForge(tmp_path).get_issue(1), LocalForge(tmp_path).get_issue(2)
+    first, second = LocalIssues(tmp_path).get_issue(1), LocalIssues(tmp_path).get_issue(2)
     assert first is not None
     assert first.title == "Issue 1"
     assert second is not None

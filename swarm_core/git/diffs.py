@@ -1,0 +1,23 @@
+"""What differs between two commits, as text. No worktree is looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from swarm_core.git.changes import empty_tree
+from swarm_core.git.command import _git, check_commit_id
+
+_AS_GIT_DOES = ("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "diff", "--no-color")
+_PLAIN = ("--no-ext-diff", "--no-textconv", "--find-renames")
+
+
+def between(repo: str | Path, one: str | None, other: str, *, max_bytes: int) -> str:
+    """What leads from one commit to the other, cut after `max_bytes`; without a first one, all of the other."""
+    for commit in (one, other):
+        if commit is not None:
+            check_commit_id(commit)
+    shown = _git(repo, *_AS_GIT_DOES, *_PLAIN, one or empty_tree(repo), other, "--")
+    if len(shown) <= max_bytes:
+        return shown.decode(errors="replace")
+    kept = shown[:max_bytes].rpartition(b"\n")[0].decode(errors="replace")
+    return f"{kept}\n[diff cut: {len(shown)} bytes, the first {max_bytes} are shown]\n"

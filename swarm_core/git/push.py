@@ -1,0 +1,272 @@
+"""What goes to a remote and comes from one. Nobody's commits are overwritten there, and no secret is shown.
+
+git has no exit codes for what a remote objects to. What it says in the C locale is read here, and only here.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shlex
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from swarm_core import proc
+from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound, TimedOut
+from swarm_core.git import askpass
+from swarm_core.git.command import (
+    _ALONE,
+    _ANY_CODE,
+    _QUIET,
+    _run,
+    check_branch_name,
+    check_commit_id,
+    clean_environment,
+    code_of,
+)
+from swarm_core.git.refs import ref_commit
+from swarm_core.git.repo import _settings
+
+PUSH_TIMEOUT = 900.0
+_LOOK_TIMEOUT = 60.0
+_ATTEMPTS = 3
+_WORDS = 600
+_PUSH_ONLY = "swarm-push"
+_REFUSED = re.compile(
+    r"Authentication failed|could not read (Username|Password)|returned error: 40[134]|Permission denied"
+    r"|Permission to .* denied|[Rr]epository .*not found|Host key verification failed|Access denied|HTTP 40[134]"
+)
+_USER_INFO = re.compile(r"(\w[\w+.-]*://)[^/\s'\"]*@")
+_NO_TEXT = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[^\n\x20-\x7e\xa0-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Remote:
+    """Where git talks to and with what; `looked_at` is the name to read from, `hidden` what nobody may see."""
+
+    repo: str
+    name: str
+    looked_at: str
+    url: str
+    env: dict[str, str] = field(repr=False)
+    hidden: tuple[str, ...] = field(repr=False)
+
+
+def remote_name(repo: str | Path) -> str | None:
+    """The remote whose address is the repository's remote_url: `origin`, or else the first."""
+    names = [key.removeprefix("remote.").removesuffix(".url") for key in _settings(Path(repo)) if "remote." in key]
+    return "origin" if "origin" in names else next(iter(names), None)
+
+
+def remote_tip(repo: str | Path, remote: str, branch: str, *, token: str | None = None) -> str | None:
+    """The commit of a branch at the place that `push` pushes to; None when it has no such branch."""
+    check_branch_name(branch)
+    return _tip(_remote(repo, remote, token, push=True), branch)
+
+
+def push(
+    repo: str | Path, remote: str, branch: str, commit: str, *, ours: str | None, token: str | None = None
+) -> str:
+    """Put the branch at the remote to the commit; twice is safe, also at once and after a kill.
+
+    What the remote has beyond the commit is given up only if its branch is at `ours`, the commit that we pushed
+    last. The repository's pre-push hook runs, as it may upload what the commits refer to. The token is for the
+    remote's host alone. Raises Conflict (PUSH_REJECTED) when somebody else has pushed, ExternalFailure
+    (PUSH_REJECTED, GITHUB_UNAUTHORIZED, GITHUB_UNREACHABLE), TimedOut.
+    """
+    check_branch_name(branch)
+    for one in (commit, *([ours] if ours else [])):
+        check_commit_id(one)
+    if code_of(repo, "cat-file", "-e", f"{commit}^{{commit}}", ok_codes=(0, 1, 128)):
+        raise NotFound(f"there is no commit {commit}", code="GIT_BRANCH_NOT_FOUND")
+    place = _remote(repo, remote, token, push=True)
+    tip = _tip(place, branch)
+    for _ in range(_ATTEMPTS):
+        if tip == commit:
+            return commit
+        done = _push(place, branch, commit, _lease(place, branch, commit, tip, ours))
+        if done.returncode == 0:
+            return commit
+        before, tip = tip, _tip(place, branch)
+        if tip == before:
+            raise _rejection(place, branch, done)
+    if tip == commit:
+        return commit
+    raise _somebody_else(branch, commit, tip)
+
+
+def fetch(repo: str | Path, remote: str, branch: str, *, token: str | None = None) -> str | None:
+    """Bring the remote's branch to refs/remotes/<remote>/<branch> alone; None when it has no such branch."""
+    check_branch_name(branch)
+    place = _remote(repo, remote, token, push=False)
+    ref = f"refs/remotes/{remote}/{branch}"
+    tip = _tip(place, branch)
+    if tip is None or ref_commit(repo, ref) == tip:
+        return tip
+    how = ("--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-prune", "--refmap=", "--quiet")
+    done = _talk(place, "fetch", *how, "--", place.name, f"+refs/heads/{branch}:{ref}", timeout=PUSH_TIMEOUT)
+    found = ref_commit(repo, ref)
+    if done.returncode != 0 and found != tip:
+        raise _failure(place, done)
+    return found
+
+
+def _remote(repo: str | Path, name: str, token: str | None, *, push: bool) -> _Remote:
+    fetched, pushed = _url(repo, name), _url(repo, name, "--push")
+    url = pushed if push else fetched
+    settings: list[tuple[str, str]] = []
+    if url != fetched:
+        # Through the environment: an address may hold a password, and arguments are there for all to read.
+        settings.append((f"remote.{_PUSH_ONLY}.url", url))
+    env = {"GIT_TRACE_REDACT": "1", **_quiet_ssh(repo)}
+    parts = urlsplit(url) if re.match(r"https?://", url) else None
+    if token and parts:
+        place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        helper = f"!{shlex.quote(sys.executable)} -I {shlex.quote(askpass.__file__)}"
+        settings += [("credential.helper", ""), (f"credential.{place}.helper", helper)]
+        env |= {askpass.PASSWORD_VARIABLE: token, askpass.PLACE_VARIABLE: place, "GIT_ASKPASS": ""}
+    env |= _as_environment(settings)
+    looked_at = name if url == fetched else _PUSH_ONLY
+    return _Remote(str(repo), name, looked_at, url, env, _secrets(token, url))
+
+
+def _url(repo: str | Path, name: str, *which: str) -> str:
+    """Where the remote is, after what the person's configuration makes of it."""
+    if not name or name.startswith("-") or not name.isprintable():
+        raise InvalidInput(f"{name[:200]!r} is no name of a remote")
+    done = _run(repo, "remote", "get-url", *which, name, ok_codes=_ANY_CODE)
+    if done.returncode != 0:
+        raise NotFound(f"the repository has no remote {name[:200]}", hint="`git remote -v` lists them")
+    return os.fsdecode(done.stdout).split("\n")[0]
+
+
+def _quiet_ssh(repo: str | Path) -> dict[str, str]:
+    """Make ssh fail rather than ask, unless the person has said how to run it."""
+    if {"GIT_SSH_COMMAND", "GIT_SSH"} & os.environ.keys() or code_of(repo, "config", "core.sshCommand") == 0:
+        return {}
+    return {"GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=20"}
+
+
+def _as_environment(settings: list[tuple[str, str]]) -> dict[str, str]:
+    """Settings for one git process, after those that the environment already has."""
+    count = os.environ.get("GIT_CONFIG_COUNT", "")
+    first = int(count) if count.isdigit() else 0
+    env = {"GIT_CONFIG_COUNT": str(first + len(settings))} if settings else {}
+    for number, (key, value) in enumerate(settings, start=first):
+        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return env
+
+
+def _secrets(token: str | None, url: str) -> tuple[str, ...]:
+    passwords = {token or ""}
+    if info := re.match(r"\w[\w+.-]*://([^/]*)@", url):
+        password = info[1].partition(":")[2] or info[1]
+        passwords |= {password, unquote(password)}
+    coded = {base64.b64encode(f"{askpass.USERNAME}:{word}".encode()).decode() for word in passwords if word}
+    shown = {word for password in passwords for word in (password, quote(password, safe=""))} | coded
+    return tuple(sorted((word for word in shown if len(word) > 3), key=len, reverse=True))
+
+
+def _tip(place: _Remote, branch: str) -> str | None:
+    ref = f"refs/heads/{branch}"
+    try:
+        done = _talk(place, "ls-remote", "--quiet", "--heads", "--", place.looked_at, ref, timeout=_LOOK_TIMEOUT)
+    except TimedOut as error:
+        raise _unreachable(place, f"no answer within {_LOOK_TIMEOUT:g} s") from error
+    if done.returncode != 0:
+        raise _failure(place, done)
+    tips = dict(line.split("\t")[::-1] for line in os.fsdecode(done.stdout).splitlines() if "\t" in line)
+    return tips.get(ref)
+
+
+def _lease(place: _Remote, branch: str, commit: str, tip: str | None, ours: str | None) -> list[str]:
+    """What lets the push rewrite the branch; nothing when it only adds to it. Raises Conflict if it may not."""
+    known = tip is None or code_of(place.repo, "cat-file", "-e", tip, ok_codes=(0, 1, 128)) == 0
+    if tip is None or (known and code_of(place.repo, "merge-base", "--is-ancestor", tip, commit) == 0):
+        return []
+    if tip != ours:
+        raise _somebody_else(branch, commit, tip)
+    return [f"--force-with-lease=refs/heads/{branch}:{ours}"]
+
+
+def _push(place: _Remote, branch: str, commit: str, lease: list[str]) -> proc.Completed:
+    how = ("--porcelain", "--no-follow-tags", "--recurse-submodules=no", *lease)
+    refspec = f"{commit}:refs/heads/{branch}"
+    return _talk(place, "push", *how, "--", place.name, refspec, timeout=PUSH_TIMEOUT, hooks=True)
+
+
+def _talk(place: _Remote, *args: str, timeout: float, hooks: bool = False) -> proc.Completed:
+    if not hooks:
+        return _run(place.repo, *args, env=place.env, timeout=timeout, ok_codes=_ANY_CODE)
+    return proc.run(
+        ["git", "-C", place.repo, *_ALONE[2:], *args],
+        env={**clean_environment(), **_QUIET, **place.env},
+        timeout=timeout,
+        check=False,
+    )
+
+
+def _rejection(place: _Remote, branch: str, done: proc.Completed) -> ExternalFailure:
+    """What stopped a push though the branch has not moved."""
+    marks = [line.split("\t") for line in done.text.splitlines() if line.startswith("!")]
+    if done.returncode > 1 and not marks:
+        return _failure(place, done)
+    why = "; ".join(fields[-1] for fields in marks) or "a hook of the repository has stopped it"
+    return ExternalFailure(
+        f"{_plain(place)} does not take {branch}: {_public(place, why)}: {_words(place, done)}",
+        code="PUSH_REJECTED",
+        hint="see what it says; a protected branch or a hook does not let it through",
+        details={"branch": branch},
+    )
+
+
+def _somebody_else(branch: str, commit: str, tip: str | None) -> Conflict:
+    return Conflict(
+        f"the remote's {branch} is at {tip}, which {commit} does not contain and swarm has not pushed",
+        code="PUSH_REJECTED",
+        hint="somebody else has pushed: fetch the branch and rebase onto it",
+        details={"branch": branch, "commit": commit, "remote_commit": tip},
+    )
+
+
+def _failure(place: _Remote, done: proc.Completed) -> ExternalFailure:
+    """What a git that could not do its work with the remote says."""
+    words = _words(place, done)
+    if _REFUSED.search(words):
+        return ExternalFailure(
+            f"{_plain(place)} does not let swarm in: {words}",
+            code="GITHUB_UNAUTHORIZED",
+            hint="check that the token or key is valid and may write to the repository, and that this exists",
+        )
+    if done.returncode == 1:
+        return ExternalFailure(f"git could not do it: {words}", code="GIT_COMMAND_FAILED")
+    return _unreachable(place, words)
+
+
+def _unreachable(place: _Remote, words: str) -> ExternalFailure:
+    return ExternalFailure(
+        f"{_plain(place)} cannot be reached: {words}",
+        code="GITHUB_UNREACHABLE",
+        hint="check the address and the network; it is tried again",
+    )
+
+
+def _plain(place: _Remote) -> str:
+    return _public(place, place.url)[:200]
+
+
+def _words(place: _Remote, done: proc.Completed) -> str:
+    """What was said, the end of it, fit to be shown."""
+    said = _public(place, done.stderr.decode(errors="replace"))
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("hint: ")]
+    return " | ".join(lines)[-_WORDS:] or f"exit code {done.returncode}"
+
+
+def _public(place: _Remote, text: str) -> str:
+    shown = text
+    for word in place.hidden:
+        shown = shown.replace(word, "***")
+    return _NO_TEXT.sub("", _USER_INFO.sub(r"\1", shown))
