@@ -109,9 +109,12 @@ class Webhooks:
         if not _DELIVERY.fullmatch(name):
             raise _Refused(400, "INVALID_REQUEST", "no delivery id")
         payload = _payload(raw, request.headers.get("content-type", ""))
-        known = request.headers.get("x-github-event", "") in _REPORTS
+        found = pointer(payload) if request.headers.get("x-github-event", "") in _REPORTS else None
+        if found is None:
+            self._metrics.webhooks["ignored"] += 1
+            return JSONResponse({"ok": True, "pulls": 0})
         names = (name, f"body:{hashlib.sha256(raw).hexdigest()}")  # the id is not signed, the body is
-        return await self._take(names, pointer(payload) if known else None)
+        return await self._take(names, found)
 
     async def _signed(self, request: Request) -> bytes:
         """The body, once it is known who sent it."""
@@ -133,7 +136,7 @@ class Webhooks:
             raise _Refused(401, "UNAUTHORIZED", "wrong signature")
         return raw
 
-    async def _take(self, names: tuple[str, str], found: Pointer | None) -> JSONResponse:
+    async def _take(self, names: tuple[str, str], found: Pointer) -> JSONResponse:
         told: dict[str, Any] = {}
 
         def write(db: Database) -> None:
@@ -141,7 +144,7 @@ class Webhooks:
             if not deliveries.take(db, names):
                 told["replayed"] = True
                 return
-            told["pulls"] = _hurry(db, found) if found is not None else 0
+            told["pulls"] = _hurry(db, found)
             self._forget(db)
 
         try:

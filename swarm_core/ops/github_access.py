@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from swarm_core.errors import ExternalFailure, InvalidInput, SwarmError
@@ -39,9 +39,17 @@ class Access:
     offline: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    token: str | None = field(repr=False)
+    source: str
+    problem: str
+
+
 def examine(context: Context, *, within: float = WITHIN) -> list[Access]:
     """Ask about every repository with instances that is at GitHub, all at once; returns in time, come what may."""
-    found = [_access(context, place) for place in _places(context)]
+    tokens: dict[str, _Found] = {}
+    found = [_access(context, place, tokens) for place in _places(context)]
     asks = [(access, token) for access, token in found if token is not None and not access.problem]
     told = _ask_all(context, asks, within)
     return [told.get(access.repository, access) for access, _ in found]
@@ -67,15 +75,23 @@ def _places(context: Context) -> list[Place]:
     return sorted(found)
 
 
-def _access(context: Context, place: Place) -> tuple[Access, str | None]:
+def _access(context: Context, place: Place, tokens: dict[str, _Found]) -> tuple[Access, str | None]:
+    """`tokens` are those found before: gh may take its time."""
     name = "/".join(place)
     if context.settings.text("forge") == "local":
         return Access(name, ""), None
+    if place[0] not in tokens:
+        tokens[place[0]] = _find(context, place)
+    found = tokens[place[0]]
+    return Access(name, found.source, problem=found.problem), found.token
+
+
+def _find(context: Context, place: Place) -> _Found:
     try:
         token = forges.token_of(context, place)
     except InvalidInput as error:
-        return Access(name, "", problem=error.message), None
-    return Access(name, _source(context, place, token) if token is not None else ""), token
+        return _Found(None, "", error.message)
+    return _Found(token, _source(context, place, token) if token is not None else "", "")
 
 
 def _source(context: Context, place: Place, token: str) -> str:

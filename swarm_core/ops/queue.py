@@ -250,8 +250,8 @@ class _Line:
         if good == 0 and not self._is_base_good(host, whole):
             raise self._base_fails()
         self._tell_tried(batch, good, command)
-        if good:
-            self._merge(host, whole, batch[:good])
+        if good and not self._merge(host, whole, batch[:good]):
+            return
         if good < len(batch):
             self._send_away(batch[good].entry, command, output)
 
@@ -288,13 +288,13 @@ class _Line:
         self._wait(batch[index].entry, f"it changes the same lines as one before it: {', '.join(files[:5])}")
         self._round([*batch[:index], *batch[index + 1 :]])
 
-    def _merge(self, host: Host, whole: checking.Recipe, good: Sequence[Ready]) -> None:
-        """Merge what was checked; if one of them has changed meanwhile, none: they are tried anew."""
+    def _merge(self, host: Host, whole: checking.Recipe, good: Sequence[Ready]) -> bool:
+        """Merge what was checked; False if one of them has changed meanwhile: then they are tried anew."""
         if any(self._newer(one.facts.pull) for one in good):
-            return
+            return False
         with self._context.db.write():
             if not all(self._is_unchanged(one) for one in good):
-                return
+                return False
             for one in good:
                 queue.change(self._context.db, one.entry, state=queue.MERGING)
         pull = good[0].facts.pull
@@ -302,6 +302,7 @@ class _Line:
             self._merge_there(pulls.forge_of(self._context, pull, person=False), good)
         else:
             self._land(host, _first(whole, len(good)), good)
+        return True
 
     def _is_unchanged(self, one: Ready) -> bool:
         pull = store.get(self._context.db, one.entry.pull_id)

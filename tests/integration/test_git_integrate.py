@@ -272,7 +272,11 @@ def test_a_failure_that_is_no_conflict_is_not_called_one(topic: Path, folder: Pa
     with integrate.scratch(topic, rev(topic, "main"), folder, lock=lock) as path:
         with pytest.raises(CommandFailed):
             integrate.combine(path, "1" * 40, "merge", "x")
+        Path(git_run(path, "rev-parse", "--absolute-git-dir"), "index.lock").touch()
+        with pytest.raises(CommandFailed):
+            integrate.combine(path, rev(topic, "topic"), "merge", "x")
         assert rev(path, "HEAD") == rev(topic, "main")
+        assert integrate.combine(path, rev(topic, "topic"), "merge", "x") != rev(topic, "main")
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -128,8 +128,13 @@ def test_what_was_written_all_the_same_is_reported_at_once_and_until_it_is_taken
         assert len([m for m in messages.of(swarm.context.db, one.id) if m.sender == "swarm"]) == 1
         assert "src/app.py of the main checkout" in views.needs_you(swarm.find(one.id))
         wait_until(lambda: mcp.events(name="notice:raised"), timeout=30, what="a person is called")
+        assert mcp.stop() == 0
+        watch = Watch(swarm.context, pause_per_cost=0)
+        watch.look()
+        assert swarm.find(one.id).needs_person
         path.write_text(before)
-        wait_until(lambda: not swarm.find(one.id).needs_person, timeout=60, what="it is over")
+        watch.look()
+        assert swarm.find(one.id).needs_person == ""
         assert [e.metadata["certain"] for e in touched(swarm)] == [True], "nobody else is suspected of it"
 
 

@@ -270,7 +270,7 @@ def test_what_is_closed_or_moved_on_while_the_check_runs_is_not_merged(world: Wo
             with world.open() as mine:
                 codes.append(code_of(mine.pulls.merge, works[0].id))
 
-        thread = threading.Thread(target=merge)
+        thread = threading.Thread(target=merge, daemon=True)
         thread.start()
         try:
             check.wait_held()

@@ -35,6 +35,8 @@ from tests.world import World, assert_agreement
 
 __all__ = ["check"]
 
+BOTH = [(1, "bad.txt"), (2, "good.txt")]
+
 
 def queued(world: World, swarm: Swarm, *numbers: int, bad: int = 0) -> list[Instance]:
     """Pull requests in the queue, each with a file of its own; that of `bad` makes the check fail."""
@@ -170,6 +172,17 @@ def test_one_that_conflicts_with_another_waits_for_it_and_is_asked_then(world: W
         assert check.runs == 1
 
 
+def test_one_that_conflicts_only_with_a_culprit_is_merged_and_nobody_is_asked(world: World, check: Check) -> None:
+    check.use(world)
+    with world.open() as swarm:
+        works = [proposed(world, swarm, n, {"README.md": f"{n}\n", name: "x\n"}) for n, name in BOTH]
+        for work in works:
+            swarm.pulls.enqueue(work.id)
+        assert swarm.pulls.run_queue() == 1
+        assert states(swarm) == [("1", "left"), ("2", "merged")]
+        assert told(swarm, works[1]) == []
+
+
 def test_an_agent_that_does_not_run_cannot_answer_and_that_is_said(world: World) -> None:
     with world.open() as swarm:
         work = finished_work(world, swarm)
@@ -226,7 +239,7 @@ def test_what_is_taken_away_while_the_check_runs_is_not_merged(world: World, che
             with world.open() as mine:
                 mine.pulls.run_queue()
 
-        thread = threading.Thread(target=work_off)
+        thread = threading.Thread(target=work_off, daemon=True)
         thread.start()
         try:
             check.wait_held()
@@ -314,10 +327,13 @@ def test_each_repository_and_branch_has_a_line_of_its_own(world: World, check: C
     git_run(world.repo, "branch", "release")
     with world.open() as swarm:
         queued(world, swarm, 1)
-        other = proposed(world, swarm, 2, {"bad.txt": "x\n"}, base_branch="release")
-        swarm.pulls.enqueue(other.id)
-        assert swarm.pulls.run_queue() == 1
-        assert states(swarm) == [("1", "merged"), ("2", "left")]
+        for number, name in ((2, "2.txt"), (3, "bad.txt")):
+            swarm.pulls.enqueue(proposed(world, swarm, number, {name: "x\n"}, base_branch="release").id)
+        assert swarm.pulls.run_queue() == 2
+        assert states(swarm) == [("1", "merged"), ("2", "merged"), ("3", "left")]
+        names = ["README.md", "src"]
+        assert git_run(world.repo, "ls-tree", "--name-only", "main").split() == ["1.txt", *names]
+        assert git_run(world.repo, "ls-tree", "--name-only", "release").split() == ["2.txt", *names]
 
 
 def test_more_than_a_batch_is_merged_in_several(world: World, check: Check) -> None:
@@ -355,7 +371,7 @@ def test_stopping_the_merger_ends_a_check_and_leaves_the_entry_waiting(world: Wo
         [work] = queued(world, swarm, 1)
         before = rev(world.repo, "main")
         merger = Merger(swarm.context)
-        thread = threading.Thread(target=merger.run)
+        thread = threading.Thread(target=merger.run, daemon=True)
         thread.start()
         try:
             check.wait_held()

@@ -15,11 +15,11 @@ from swarm_core.hosts.base import Place, PredictionFacts
 from swarm_core.hosts.local import LocalHost
 from swarm_core.hosts.pool import HostPool
 from swarm_core.models import Instance, Kind, Overlap, Pull, PullState, Status
-from swarm_core.ops import changes, overlap
+from swarm_core.ops import changes, overlap, supervise
 from swarm_core.ops.overlap import Radar
+from swarm_core.ops.supervise import Supervisor
 from swarm_core.store import instances, messages, pulls
 from swarm_core.swarm import Swarm
-from tests.integration.mcp_fixture import Coordinated
 from tests.rows import add_instance
 from tests.support import git_run, wait_until
 from tests.world import World
@@ -360,15 +360,20 @@ def test_people_see_who_overlaps_and_where(world: World, swarm: Swarm) -> None:
         assert (near["conflicts"], near["conflicts_of"]) == (["long.txt"], "commits")
 
 
-def test_a_coordinator_tells_two_agents_at_work(mcp: Coordinated) -> None:
-    with mcp.swarm() as swarm:
-        made = [mcp.world.work(swarm, f"write shared.txt by {n}\nsay ready") for n in (1, 2)]
+def test_the_supervisor_counts_looks_and_tells_two_agents_at_work(
+    world: World, swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TICK", "_PAUSE_PER_COST"):
+        monkeypatch.setattr(supervise, name, 0.0)
+    made = [world.work(swarm, f"write shared.txt by {n}\nsay ready") for n in (1, 2)]
+    for one in made:
+        world.wait_idle(swarm, one.id)
+    supervisor = Supervisor(swarm.context)
+    monkeypatch.setattr(supervisor, "_radar", radar(swarm))
 
-        def both_know() -> bool:
-            return all(
-                [m.state for m in messages.of(swarm.context.db, i.id) if m.sender == "swarm"] == ["acknowledged"]
-                for i in made
-            )
+    def both_told() -> bool:
+        supervisor.do_chores()
+        return all(told(swarm, one) for one in made)
 
-        wait_until(both_know, timeout=60, what="both were told and have read it")
-        assert swarm.overlaps()[0].files == {"shared.txt": [[0, 2**31 - 1]]}
+    wait_until(both_told, timeout=60, what="both were told")
+    assert swarm.overlaps()[0].files == {"shared.txt": [[0, 2**31 - 1]]}

@@ -148,6 +148,20 @@ def test_one_that_was_never_reached_is_as_old_as_itself(hub: HubWorld) -> None:
     assert re.search(r"not reached since \d+ h, 1 pull request waits", status(hub)[1])
 
 
+def test_what_was_answered_does_not_count_as_not_reached_however_old_it_is(hub: HubWorld) -> None:
+    with hub.open() as swarm:
+        hub.proposed(swarm)
+        hub.proposed(swarm, "two.txt")
+        failed, answered = pulls.listed(swarm.context.db)
+        with swarm.context.db.write():
+            pulls.looked(swarm.context.db, failed, looked_at=later(swarm, minutes=-12), failures=1, failure="away")
+            pulls.looked(swarm.context.db, answered, looked_at=later(swarm, hours=-50), failures=0)
+    body, shown = status(hub)
+    (one,) = body["github"]
+    assert (one["unanswered"], one["problem"]) == (1, "away")
+    assert 720 <= one["silent_s"] < 50 * 3600 <= body["pulls"]["oldest_s"]
+
+
 # Counts for Prometheus
 
 

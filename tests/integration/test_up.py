@@ -93,7 +93,10 @@ def test_status_has_its_documented_shape_up_and_down(home: World) -> None:
         home.work(core, "busy 600")
     wait_until(lambda: swarm(home, "status")[1]["instances"]["by_activity"] == {"busy": 1}, what="it is busy")
     _, after = swarm(home, "status")
-    assert set(after) == {"up", "coordinator", "dashboard", "database", "instances", "tmux"}
+    assert set(after) == {
+        *("up", "coordinator", "dashboard", "database", "instances", "tmux"),
+        *("pulls", "github"),
+    }
     assert set(after["coordinator"]) == {
         *("pid", "port", "url", "started_at", "home", "ok", "problem", "last_look_age_s")
     }

@@ -240,7 +240,7 @@ def test_ids_are_forgotten_after_a_month(desk: tuple[Desk, Swarm, Instance]) -> 
     with swarm.context.db.write():
         for name, at in (("old", "2020-01-01T00:00:00.000+00:00"), ("new", swarm.context.db.now())):
             swarm.context.db.execute("INSERT INTO webhook_deliveries VALUES (?, ?)", (name, at))
-    assert receiver.deliver("ping", payload())[0] == 200
+    assert receiver.deliver("status", payload())[0] == 200
     kept = {row[0] for row in swarm.context.db.rows("SELECT id FROM webhook_deliveries")}
     assert "new" in kept
     assert "old" not in kept
@@ -335,6 +335,13 @@ def test_a_signature_of_another_body_or_of_another_secret_is_refused(shared: Coo
         assert deliver(shared, "pull_request", said, X_Hub_Signature_256=forged)[0] == 401
     assert next_at(shared, pull) == FAR
     assert deliver(shared, "pull_request", said)[0] == 200, "a refused one does not count as delivered"
+
+
+def test_what_is_about_nothing_takes_no_room(desk: tuple[Desk, Swarm, Instance]) -> None:
+    receiver, swarm, _ = desk
+    assert receiver.deliver("push", payload()) == (200, {"ok": True, "pulls": 0})
+    assert receiver.deliver("check_run", {"repository": None}) == (200, {"ok": True, "pulls": 0})
+    assert swarm.context.db.rows("SELECT * FROM webhook_deliveries") == []
 
 
 @pytest.mark.parametrize("event", ["ping", "push", "star", "nothing_like_it", "", "x" * 5000])
