@@ -18,7 +18,7 @@ from swarm_core import git
 from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, InvalidInput, NotFound
-from swarm_core.git import commits, history, push, retire
+from swarm_core.git import commits, diffs, history, push, retire
 from swarm_core.hosts import environment, look, merging, warm
 from swarm_core.hosts.base import (
     BranchFacts,
@@ -322,6 +322,15 @@ class LocalHost:
 
     def wait(self, timeout: float) -> frozenset[str]:
         return self._look.wait(timeout)
+
+    @file_errors()
+    def diff(self, place: Place, start: str | None, head: str | None, *, max_bytes: int) -> str:
+        if Path(place["worktree_path"]).is_dir():
+            return git.diff(place["worktree_path"], start, max_bytes=max_bytes)
+        return self.diff_between(place["repo_path"], start, head, max_bytes=max_bytes) if head else ""
+
+    def diff_between(self, repo_path: str, one: str | None, other: str, *, max_bytes: int) -> str:
+        return diffs.between(repo_path, one, other, max_bytes=max_bytes)
 
     @file_errors()
     def changes(self, place: Place) -> ChangeFacts:

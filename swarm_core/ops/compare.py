@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from swarm_core.errors import Conflict, InvalidInput
-from swarm_core.hosts import diffs
 from swarm_core.hosts.base import BranchFacts
 from swarm_core.models import Activity, Instance, Kind, Relationship, parse_iso
 from swarm_core.ops import attempts, checking, lineage
@@ -111,14 +110,15 @@ def compare(context: Context, members: Sequence[Instance], *, run_check: bool = 
     )
 
 
-def diff_of(side: Side) -> str:
+def diff_of(context: Context, side: Side) -> str:
     """What it has changed since it left its base, uncommitted files included; the end of much is cut off."""
     facts = side.facts
     start = facts["start"] or side.instance.base_commit
-    return diffs.of_instance(place(side.instance), start, facts["head_commit"], max_bytes=DIFF_BYTES)
+    host = context.host(side.instance)
+    return host.diff(place(side.instance), start, facts["head_commit"], max_bytes=DIFF_BYTES)
 
 
-def diff_between(one: Side, other: Side) -> str:
+def diff_between(context: Context, one: Side, other: Side) -> str:
     """What leads from one's last commit to the other's."""
     heads = [side.facts["head_commit"] for side in (one, other)]
     for side, head in zip((one, other), heads, strict=True):
@@ -126,7 +126,8 @@ def diff_between(one: Side, other: Side) -> str:
             raise Conflict(
                 f"{side.instance.id} has no commit", code="NO_CHANGES", hint="its branch is gone or empty"
             )
-    return diffs.between(one.instance.repo_path, str(heads[0]), str(heads[1]), max_bytes=DIFF_BYTES)
+    host = context.host(one.instance)
+    return host.diff_between(one.instance.repo_path, str(heads[0]), str(heads[1]), max_bytes=DIFF_BYTES)
 
 
 def split_files(touched: Mapping[str, Collection[str]]) -> tuple[list[str], dict[str, list[str]]]:

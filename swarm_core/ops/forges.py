@@ -77,4 +77,6 @@ def _github(context: Context, place: Place, token: str | None, *, person: bool =
 
     host, owner, name = place
     gate, clock = Governor(context, host, person), lambda: parse_iso(context.db.now())
-    return GitHubForge(host, owner, name, token=token, api_url=context.environ.get("GITHUB_API_URL"), gate=gate, clock=clock)
+    return GitHubForge(
+        host, owner, name, token=token, api_url=context.environ.get("GITHUB_API_URL"), gate=gate, clock=clock
+    )

@@ -55,8 +55,8 @@ def compare(
         failure = _look(swarm)
         found = swarm.compare(ids, run_check=run_check)
         pair = found.sides if diff and len(set(ids)) == len(found.sides) == 2 else None
-        between = impl.diff_between(*pair) if pair else None
-        diffs = [impl.diff_of(side) for side in found.sides] if diff and not pair else []
+        between = impl.diff_between(swarm.context, *pair) if pair else None
+        diffs = [impl.diff_of(swarm.context, side) for side in found.sides] if diff and not pair else []
     if failure is not None:
         output.note(f"not up to date: {failure.message} [{failure.code}]")
     if json:

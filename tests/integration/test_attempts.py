@@ -161,7 +161,7 @@ def test_the_comparison_of_cleaned_attempts_is_of_their_branches(world: World, s
     told = sides(swarm.compare([second.id]))
     assert told[first.id].facts["commits"] == 1
     assert list(told[first.id].only) == ["a.txt"]
-    assert "+made" in compare.diff_of(told[first.id])
+    assert "+made" in compare.diff_of(swarm.context, told[first.id])
 
 
 @pytest.fixture
@@ -230,14 +230,14 @@ def test_diffs_are_against_the_base_or_between_two_and_end_somewhere(
     commit(second, "a.txt", "beta\n")
     Path(second.worktree_path, "loose.txt").write_text("loose\n")
     one, other = swarm.compare([first.id]).sides
-    assert "+alpha" in compare.diff_of(one)
-    assert "+loose" in compare.diff_of(other)
-    between = compare.diff_between(one, other)
+    assert "+alpha" in compare.diff_of(swarm.context, one)
+    assert "+loose" in compare.diff_of(swarm.context, other)
+    between = compare.diff_between(swarm.context, one, other)
     assert "-alpha\n+beta" in between
     assert "loose" not in between
     monkeypatch.setattr(compare, "DIFF_BYTES", 40)
-    assert "diff cut" in compare.diff_of(one)
-    assert "diff cut" in compare.diff_between(one, other)
+    assert "diff cut" in compare.diff_of(swarm.context, one)
+    assert "diff cut" in compare.diff_between(swarm.context, one, other)
 
 
 # Picking

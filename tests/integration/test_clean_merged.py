@@ -16,8 +16,10 @@ from swarm_core.ops.clean_merged import Sweeper
 from swarm_core.store import pulls
 from swarm_core.swarm import Swarm
 from tests.fakes.github_server import TOKEN
+from tests.integration.cli_fixture import Cli
 from tests.integration.github_fixture import HubWorld, hub
 from tests.integration.review_fixture import commit, finished_work, named
+from tests.integration.test_cli_commands import Terminal
 from tests.support import git_run
 from tests.world import World, assert_agreement
 
@@ -258,6 +260,23 @@ def test_idle_agents_are_ended_and_everything_of_theirs_goes(world: World) -> No
         assert_agreement(world, swarm)
     assert command(world, "clean", "--merged", "--yes").stdout == b"nothing was merged that is not clean\n"
     assert json.loads(command(world, "clean", "--merged", "--yes", "--json").stdout) == []
+
+
+def test_a_person_is_asked_with_all_that_goes_and_may_say_no(world: World) -> None:
+    with world.open() as swarm:
+        work = merged_here(world, swarm)
+    cli = Cli(world.home, world.repo)
+    with Terminal(cli, "clean", "--merged") as terminal:
+        terminal.until("[y/N]")
+        assert "1 to clean" in terminal.seen
+        terminal.type("n\n")
+        assert terminal.ended() == 1
+    assert work.worktree_path in world.worktrees()
+    with Terminal(cli, "clean", "--merged") as terminal:
+        terminal.until("[y/N]")
+        terminal.type("y\n")
+        assert terminal.ended() == 0
+    assert world.worktrees() == {}
 
 
 def test_uncommitted_files_are_preserved(world: World) -> None:

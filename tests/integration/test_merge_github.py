@@ -23,6 +23,8 @@ def test_it_is_merged_when_its_checks_have_passed_and_only_at_that_commit(hub: H
         )
         for work in (one, two):
             assert swarm.pulls.merge(work.id, method="squash", auto=True).auto_merge == "squash"
+        hub.look(swarm)
+        assert (pull_of(swarm, one).state, pull_of(swarm, one).auto_merge) == ("open", "squash")
         commit(two, "later.txt")
         hub.open_pull(swarm, two)
         before = hub.remote_tip("main")

@@ -156,7 +156,7 @@ def test_what_was_answered_does_not_count_as_not_reached_however_old_it_is(hub: 
         with swarm.context.db.write():
             pulls.looked(swarm.context.db, failed, looked_at=later(swarm, minutes=-12), failures=1, failure="away")
             pulls.looked(swarm.context.db, answered, looked_at=later(swarm, hours=-50), failures=0)
-    body, shown = status(hub)
+    body, _ = status(hub)
     (one,) = body["github"]
     assert (one["unanswered"], one["problem"]) == (1, "away")
     assert 720 <= one["silent_s"] < 50 * 3600 <= body["pulls"]["oldest_s"]

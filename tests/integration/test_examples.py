@@ -1,0 +1,100 @@
+"""What docs/examples shows works as it stands there: the cron script, and the steps of the composite action."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.github_fixture import HubWorld, hub
+from tests.integration.review_fixture import commit
+
+__all__ = ["hub"]
+_EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+_TASK = """write made.txt by the agent
+commit make it
+call create_pull_request {"title": "Make it", "description": "It was not made."}
+"""
+
+
+def on_path(hub: HubWorld) -> dict[str, str]:
+    """The environment of a job that finds `swarm`."""
+    places = [str(Path(sys.executable).parent), os.environ["PATH"]]
+    return hub.environ | {"PATH": os.pathsep.join(places), "MCP_SERVER_PORT": "0", "SWARM_UI_PORT": "0"}
+
+
+def test_the_cron_script_merges_what_is_approved_and_nothing_else(hub: HubWorld) -> None:
+    with hub.open() as swarm:
+        pulls = []
+        for name in ("one.txt", "two.txt", "three.txt"):
+            work = hub.work(swarm)
+            commit(work, name, "made\n")
+            pulls.append(hub.open_pull(swarm, work, title=f"Make {name}"))
+    for pull in pulls[:2]:
+        hub.hub.add_review(pull.number, "kim", "APPROVED")
+    hub.hub.add_check(pulls[1].head_commit, "unit", "completed", "failure")
+    argv = [sys.executable, str(_EXAMPLES / "merge_approved.py")]
+    done = subprocess.run(argv, cwd=hub.repo, env=on_path(hub), capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["merged"] == 1
+    states = {number: there.state for number, there in hub.hub.pulls.items()}
+    assert states == {pulls[0].number: "closed", pulls[1].number: "open", pulls[2].number: "open"}
+
+
+def steps() -> dict[str, str]:
+    """The shell of each step of the action, by its name."""
+    text = (_EXAMPLES / "open-and-merge" / "action.yml").read_text()
+    found = re.findall(r"    - name: (.+)\n(?:      .*\n)*?      run: \|\n((?:        .*\n)+)", text)
+    return {name: textwrap.dedent(script) for name, script in found}
+
+
+@pytest.fixture
+def job(hub: HubWorld, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """What a runner gives to every step; whatever the steps start is ended."""
+    environ = on_path(hub) | {"GITHUB_OUTPUT": str(tmp_path / "output")}
+    yield environ
+    subprocess.run(["swarm", "down"], cwd=hub.repo, env=environ, capture_output=True, check=False, timeout=60)
+
+
+def run(script: str, hub: HubWorld, environ: dict[str, str]) -> None:
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+        cwd=hub.repo,
+        env=environ,
+        capture_output=True,
+        check=False,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def outputs(environ: dict[str, str]) -> dict[str, str]:
+    lines = Path(environ["GITHUB_OUTPUT"]).read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_the_steps_of_the_action_bring_an_issue_to_a_merged_pull_request(
+    hub: HubWorld, job: dict[str, str]
+) -> None:
+    number = hub.hub.add_issue("Make it", _TASK)
+    assert list(steps()) == ["Install swarm", "Start the agent", "Follow its pull request", "End everything"]
+    run(steps()["Start the agent"], hub, job | {"ISSUE": str(number), "AGENT": "scripted"})
+    instance = outputs(job)["instance"]
+    assert instance == f"work-{number}-a1"
+    more = {"ID": instance, "METHOD": "squash", "TIMEOUT": "120"}
+    run(steps()["Follow its pull request"].replace("sleep 20", "sleep 1"), hub, job | more)
+    [there] = hub.hub.pulls.values()
+    assert (there.state, there.merged_at is not None) == ("closed", True)
+    assert there.body is not None
+    assert f"Closes #{number}" in there.body
+    assert outputs(job)["pull"].endswith(f"/pull/{there.number}")
+    run(steps()["End everything"], hub, job | more)
+    shown = hub.command("status", "--json")
+    assert json.loads(shown.stdout)["coordinator"] is None
