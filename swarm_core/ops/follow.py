@@ -148,7 +148,8 @@ def _act(context: Context, forge: Forge, facts: Facts) -> None:
             return f"(the log cannot be had: {error.message})"
 
     pull_news.tell(context, facts, log_of)
-    merging.merge_if_asked(context, forge, facts)
+    if facts.pull.repository:  # what is merged here is checked first, which may take long: the merger does it
+        merging.merge_if_asked(context, forge, facts)
 
 
 def _schedule(context: Context, facts: Facts, pace: float) -> None:

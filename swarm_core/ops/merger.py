@@ -7,7 +7,7 @@ import threading
 
 from swarm_core import cancel
 from swarm_core.errors import Cancelled, SwarmError
-from swarm_core.ops import queue
+from swarm_core.ops import merging, queue
 from swarm_core.ops.context import Context
 from swarm_core.store import pulls
 from swarm_core.store import queue as store
@@ -47,6 +47,7 @@ class Merger:
 
     def look(self) -> None:
         """Work the queue off at once when it has changed, else now and then: what hinders a merge may be over."""
+        merging.merge_asked(self._context)
         now = self._state()
         if not now or (now == self._seen and self._idle < _AGAIN_AFTER):
             self._idle += _TICK

@@ -82,6 +82,14 @@ def merge_if_asked(context: Context, forge: Forge, facts: Facts) -> None:
         _put_off(context, pull, error)
 
 
+def merge_asked(context: Context) -> None:
+    """Carry it out for all pull requests of the local forge; their checks may take long."""
+    for pull in store.to_be_merged(context.db):
+        if not pull.repository:
+            forge = pulls.forge_of(context, pull)
+            merge_if_asked(context, forge, refreshed(context, forge, pull))
+
+
 def refreshed(context: Context, forge: Forge, pull: Pull) -> Facts:
     """The pull request as its forge has it now."""
     look = forge.look([pulls.known_of(pull)]).get(pull.number)

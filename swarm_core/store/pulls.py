@@ -90,6 +90,12 @@ def due(db: Database, *, within: float) -> list[Pull]:
     return [_pull(row) for row in rows]
 
 
+def to_be_merged(db: Database) -> list[Pull]:
+    """Open ones that are to be merged as soon as nothing hinders it."""
+    rows = db.rows(f"{_SELECT} WHERE state = '{PullState.OPEN}' AND auto_merge <> '' ORDER BY id")
+    return [_pull(row) for row in rows]
+
+
 def count_open(db: Database, forge: str, repository: str) -> int:
     row = db.row(
         f"SELECT count(*) FROM pulls WHERE state = '{PullState.OPEN}' AND forge = ? AND repository = ?",

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from swarm_core.models import Instance, Message, Pull, Queued
+from swarm_core.ops import merging
 from swarm_core.ops.follow import Follower
 from swarm_core.store import messages, queue
 from swarm_core.swarm import Swarm
@@ -155,7 +156,10 @@ def states(swarm: Swarm) -> list[tuple[str, str]]:
 
 
 def look(swarm: Swarm) -> int:
-    return Follower(swarm.context).look()
+    """Follow everything that is due, and merge what was asked for."""
+    looked = Follower(swarm.context).look()
+    merging.merge_asked(swarm.context)
+    return looked
 
 
 def die_at(world: World, checkpoint: str, *what: str) -> int:
