@@ -28,6 +28,15 @@ PROGRAM = Path(sys.prefix) / "emulate" / "node_modules" / ".bin" / "emulate"
 OWNER, NAME = "swarm", "widgets"
 _TOKENS = {"swarm": "ghp_tokenOfTheSwarm", "ann": "ghp_tokenOfAnn"}
 _ATTEMPTS = 3
+_LOOPBACK = """
+const net = require("net");
+const listen = net.Server.prototype.listen;
+net.Server.prototype.listen = function (where, ...rest) {
+  const port = typeof where === "object" ? where.port : where;
+  const ready = rest.find((one) => typeof one === "function");
+  return listen.call(this, { port, host: "127.0.0.1" }, ready);
+};
+"""
 
 needs_emulate = pytest.mark.skipif(
     shutil.which("npm") is None and not os.environ.get("CI"), reason="npm is missing, which installs it"
@@ -108,7 +117,11 @@ def _started(folder: Path, seed: Path) -> tuple[subprocess.Popen[bytes], str]:
             process = subprocess.Popen(
                 [str(PROGRAM), "start", "--service", "github", "--port", str(port), "--seed", str(seed)],
                 cwd=folder,
-                env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+                env={
+                    "PATH": os.environ["PATH"],
+                    "HOME": str(folder),
+                    "NODE_OPTIONS": f"--require={_loopback_only(folder)}",
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,
@@ -117,6 +130,13 @@ def _started(folder: Path, seed: Path) -> tuple[subprocess.Popen[bytes], str]:
         if process.poll() is None:
             return process, url
     raise AssertionError(f"emulate does not start: {log.read_text()}")
+
+
+def _loopback_only(folder: Path) -> Path:
+    """It would listen on every interface and has no option against that."""
+    path = folder / "loopback.cjs"
+    path.write_text(_LOOPBACK)
+    return path
 
 
 def _answers(url: str) -> bool:

@@ -7,6 +7,7 @@ a branch that does not exist, takes every token, moves no head with a push, and 
 from __future__ import annotations
 
 import itertools
+import socket
 
 import pytest
 
@@ -166,3 +167,10 @@ def test_the_quota_is_read_and_access_is_enough(emulate):
     (_, first, _), (_, second, _) = gate.left
     assert (first.limit, first.resource) == (5000, "core")
     assert second.remaining <= first.remaining
+
+
+def test_emulate_is_reached_on_the_loopback_alone(emulate):
+    port = int(emulate.url.rpartition(":")[2])
+    socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    with pytest.raises(OSError):  # what listens everywhere answers here too
+        socket.create_connection(("127.0.0.2", port), timeout=5)
