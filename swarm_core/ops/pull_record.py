@@ -146,9 +146,12 @@ def _end_loop(context: Context, pull: Pull, to: Status, reason: str, actor: str)
 
 
 def _move(context: Context, instance_id: str, to: Status, reason: str, actor: str) -> None:
-    work = instances.get(context.db, instance_id)
-    if to in TRANSITIONS[Status(work.status)]:
-        instances.change_status(context.db, instance_id, to, actor=actor, reason=reason)
+    """Work that went on after its pull request was opened comes back to it first; what has ended stays so."""
+    status = Status(instances.get(context.db, instance_id).status)
+    steps = [to] if to in TRANSITIONS[status] else [Status.PR_CREATED, to]
+    if all(after in TRANSITIONS[before] for before, after in zip([status, *steps], steps, strict=False)):
+        for step in steps:
+            instances.change_status(context.db, instance_id, step, actor=actor, reason=reason)
 
 
 def _told(pull: Pull) -> dict[str, Any]:

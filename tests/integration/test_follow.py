@@ -251,6 +251,7 @@ def test_a_merge_ends_the_review_that_is_under_way(hub: HubWorld, swarm: Swarm) 
     review = swarm.request_review(work.id)
     hub.hub.merge_by_hand(pull.number)
     hub.look(swarm)
+    assert swarm.find(work.id).status == "pr_merged"
     assert swarm.review_link(review.id).verdict == "none"
     assert code_of(swarm.set_status, review.id, "approved", actor=review.id) == "WORKFLOW_INVALID_STATE"
 
