@@ -5,6 +5,7 @@ Everything here is plain data that survives a trip through JSON; the token is ne
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -35,15 +36,14 @@ class Plan:
     """How to start the program.
 
     The host writes `files` (names relative to the instance's folder) with mode 0600, then runs `argv`, or
-    `resume_argv` if a file matches one of the absolute glob patterns in `resume_probe` and contains `resume_mark`.
-    A file without it, left by a program that was killed before it wrote anything down, is put aside. The host
-    itself adds SWARM_TOKEN, SWARM_INSTANCE, SWARM_EPOCH, SWARM_URL and SWARM_INSTANCE_DIR to the environment.
+    `resume_argv` if a file matches one of the absolute glob patterns in `resume_probe` and the agent can resume
+    from it (`mend_log`). Any other, left by a program that was killed before it wrote anything down, is put aside. The
+    host itself adds SWARM_TOKEN, SWARM_INSTANCE, SWARM_EPOCH, SWARM_URL and SWARM_INSTANCE_DIR to the environment.
     """
 
     argv: tuple[str, ...]
     resume_argv: tuple[str, ...] | None = None
     resume_probe: tuple[str, ...] = ()
-    resume_mark: str = ""
     env: dict[str, str] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
@@ -119,6 +119,9 @@ class Agent(Protocol):
     def plan(self, spec: Spec, *, resume: bool) -> Plan:
         """How to start; with `resume`, also how to go on with the conversation if there is one."""
 
+    def mend_log(self, log: Iterable[bytes]) -> bytes | None:
+        """What a killed program left out of its log, to be added before a resume; None when it cannot resume."""
+
     def status_files(self, spec_instance_dir: str, pid: int) -> tuple[str, ...]:
         """Absolute paths of the files the program keeps its own status in, best first."""
 
@@ -164,6 +167,9 @@ class Mute:
 
     ways = Ways()
     reconnect = ""
+
+    def mend_log(self, log: Iterable[bytes]) -> bytes | None:
+        return b""
 
     def hook_reply(self, event: str, text: str) -> dict[str, Any] | None:
         return None

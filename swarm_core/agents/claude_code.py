@@ -95,11 +95,13 @@ class ClaudeCode:
             argv=start,
             resume_argv=again if resume else None,
             resume_probe=_transcripts(spec.worktree_path, spec.conversation_id) if resume else (),
-            resume_mark='"type":"user"',
             env=env,
             unset=_UNSET,
             files={"mcp.json": _mcp_json(spec), "settings.json": _settings_json(spec)},
         )
+
+    def mend_log(self, log: Iterable[bytes]) -> bytes | None:
+        return unwritten(log)
 
     def status_files(self, spec_instance_dir: str, pid: int) -> tuple[str, ...]:
         return (str(_config_dir() / "sessions" / f"{pid}.json"),)

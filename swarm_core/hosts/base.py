@@ -35,12 +35,12 @@ class StartOrder(TypedDict):
     """One start of an agent's program; `secrets` reach only its environment."""
 
     instance_id: str
+    agent: str
     epoch: int
     cwd: str
     argv: list[str]
     resume_argv: list[str] | None
     resume_probe: list[str]
-    resume_mark: str
     resume: bool
     env: dict[str, str]
     unset: list[str]

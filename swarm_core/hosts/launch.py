@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from swarm_core import cancel
-from swarm_core.agents import claude_code
+from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import ExternalFailure, TimedOut
 from swarm_core.hosts import launcher
@@ -62,21 +62,12 @@ def _argv(order: StartOrder) -> list[str]:
 
 def _resumable(path: Path, order: StartOrder) -> bool:
     """Whether the conversation is there; one that its program was killed in is made ready to go on at its end."""
-    if not _contains(path, order["resume_mark"].encode()):
-        return False
-    if order["argv"][0] != claude_code.ClaudeCode.program:
-        return True
     with path.open("rb") as file:
-        unwritten = claude_code.unwritten(file)
-    if unwritten:
+        missing = table.get(order["agent"]).mend_log(file)
+    if missing:
         with path.open("ab") as file:
-            file.write(unwritten)
-    return unwritten is not None
-
-
-def _contains(path: Path, mark: bytes) -> bool:
-    with path.open("rb") as file:
-        return not mark or any(mark in line for line in file)
+            file.write(missing)
+    return missing is not None
 
 
 def _environment(

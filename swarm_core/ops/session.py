@@ -101,12 +101,12 @@ def _order(context: Context, instance: Instance, token: str, *, resume: bool) ->
     plan = table.get(instance.agent).plan(spec, resume=resume)
     return {
         "instance_id": instance.id,
+        "agent": instance.agent,
         "epoch": instance.epoch,
         "cwd": instance.worktree_path,
         "argv": list(plan.argv),
         "resume_argv": list(plan.resume_argv) if plan.resume_argv else None,
         "resume_probe": list(plan.resume_probe),
-        "resume_mark": plan.resume_mark,
         "resume": resume,
         "env": plan.env | {"SWARM_URL": url},
         "unset": list(plan.unset),

@@ -30,7 +30,9 @@ TOOLS: dict[str, dict[str, Any]] = {
     "create_pull_request": {"title": "Take it", "description": "It is good."},
     "send_feedback": {"feedback": "All wrong.", "feedback_type": "needs_work"},
     "update_instance_status": {"status": "failed"},
+    "merge_pull_request": {"instance_id": "work-a1"},
     "query_instances": {},
+    "query_pulls": {},
     "search": {"query": "anything"},
 }
 Headers = Sequence[tuple[str, str]]

@@ -95,7 +95,7 @@ def test_a_start_of_an_older_epoch_is_refused(world: World) -> None:
             "argv": ["true"],
             "resume_argv": None,
             "resume_probe": [],
-            "resume_mark": "",
+            "agent": "scripted",
             "resume": False,
             "env": {},
             "unset": [],

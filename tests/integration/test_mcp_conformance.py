@@ -225,12 +225,16 @@ def wrong_values(schema: dict[str, Any]) -> list[Any]:
     found = list({"string": [7, True, ["x"], {}], "array": ["x"], **numbers}[kind])
     if "enum" in schema or "pattern" in schema:
         found.append("nothing like it")
+    if schema.get("minLength"):
+        found.append("")
     if "maxLength" in schema:
         found.append("x" * (schema["maxLength"] + 1))
     if "maximum" in schema:
         found += [schema["maximum"] + 1, schema["minimum"] - 1]
     if kind == "array":
-        found += [[7], ["nothing like it"], ["event"] * (schema["maxItems"] + 1)]
+        item = schema["items"]
+        found += [[7], *([value] for value in wrong_values(item) if isinstance(value, str))]
+        found.append([item.get("enum", ["event"])[0]] * (schema["maxItems"] + 1))
     return found
 
 
@@ -241,6 +245,8 @@ VALID: dict[str, dict[str, Any]] = {
     "send_feedback": {"feedback": "f", "feedback_type": "needs_work"},
     "update_instance_status": {"status": "running"},
     "query_instances": {},
+    "query_pulls": {},
+    "merge_pull_request": {"instance_id": "work-99-a1"},
     "search": {"query": "q"},
 }
 

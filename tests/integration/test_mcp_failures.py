@@ -30,12 +30,14 @@ def test_every_tool_says_that_the_database_is_locked_and_works_when_it_is_free(b
     operator = broken.mcp.client(broken.mcp.operator_token, timeout=_GIVEN_UP)
     asked = [
         (author, "query_instances", {}),
+        (author, "query_pulls", {}),
         (author, "search", {"query": "ready"}),
         (author, "update_instance_status", {"status": "running", "message": "at it"}),
         (operator, "send_feedback", {"feedback": "x", "feedback_type": "suggestions", "instance_id": work.id}),
         (author, "spawn_fork_instance", {"prompt": "say fork"}),
         (author, "spawn_review_instance", {"reviewer_prompt": "say review"}),
         (author, "create_pull_request", {"title": "t", "description": "d"}),
+        (operator, "merge_pull_request", {"instance_id": work.id}),
     ]
     with broken.locked():
         before = broken.find(work)

@@ -46,6 +46,8 @@ CALLS = {
     "search": 100,
     "send_feedback": 80,
     "create_pull_request": 80,
+    "query_pulls": 80,
+    "merge_pull_request": 60,
     "update_instance_status": 80,
     "spawn_review_instance": 60,
     "spawn_fork_instance": 40,

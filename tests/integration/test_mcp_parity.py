@@ -48,6 +48,9 @@ def play(made: Coordinated, transport: str) -> list[tuple[str, Answer]]:
     second = author("spawn_review_instance", reviewer_prompt="say reviewing").ok
     client(second["review_instance_id"])("update_instance_status", status="approved")
     author("create_pull_request", title="Add it", description="It is added.")
+    author("query_pulls", instance_id=work.id)
+    author("query_pulls", instance_id="work-99-a1")
+    author("merge_pull_request", instance_id=work.id)
     author("update_instance_status", status="running", message="one more thing")
     author("spawn_fork_instance", prompt="say forked")
     author("search", query="test", kinds=["feedback"])
@@ -60,6 +63,10 @@ def play(made: Coordinated, transport: str) -> list[tuple[str, Answer]]:
     said.append(("spawn_fork_instance", operator.call("spawn_fork_instance")))
     missing = operator.call("update_instance_status", status="failed", instance_id="work-99-a1")
     said.append(("update_instance_status", missing))
+    for tool in ("merge_pull_request", "merge_pull_request"):
+        said.append((tool, operator.call(tool, instance_id=work.id)))
+    for over in (False, True):
+        said.append(("query_pulls", operator.call("query_pulls", include_over=over)))
     return said
 
 

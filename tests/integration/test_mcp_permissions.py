@@ -24,7 +24,11 @@ from tests.mcp_client import Answer, Client
 from tests.support import wait_until
 
 AGENTS = ("work", "fork", "adhoc", "review")
-READS = {"query_instances": "everyone-queries", "search": "everyone-searches"}
+READS = {
+    "query_instances": "everyone-queries",
+    "query_pulls": "everyone-reads-pulls",
+    "search": "everyone-searches",
+}
 # tool -> what an agent of a kind must be to the instance -> the rule that then allows it. All else is denied.
 BY_AGENTS: dict[str, dict[tuple[str, str], str]] = {
     "spawn_review_instance": {("work", "self"): "own-review", ("fork", "self"): "own-review"},
@@ -41,6 +45,7 @@ BY_AGENTS: dict[str, dict[tuple[str, str], str]] = {
     },
     "send_feedback": {("review", "reviewer_of"): "reviewer-feedback"},
     "update_instance_status": {(kind, "self"): "own-status" for kind in AGENTS},
+    "merge_pull_request": {},
 }
 # tool -> the rule for people, and the scope without which an automation is not let through to it.
 BY_PEOPLE = {
@@ -49,11 +54,13 @@ BY_PEOPLE = {
     "create_pull_request": ("person-pull", "pulls"),
     "send_feedback": ("person-feedback", "feedback"),
     "update_instance_status": ("person-status", "status"),
+    "merge_pull_request": ("person-merge", "merge"),
     "query_instances": ("everyone-queries", "read"),
+    "query_pulls": ("everyone-reads-pulls", "read"),
     "search": ("everyone-searches", "read"),
 }
 TOOLS = tuple(BY_PEOPLE)
-SCOPES = ("read", "review", "feedback", "pulls", "status", "spawn", "metrics")
+SCOPES = ("read", "review", "feedback", "pulls", "merge", "status", "spawn", "metrics")
 
 # A call that is to be denied would do something if it were not.
 EFFECTIVE: dict[str, dict[str, Any]] = {
@@ -62,7 +69,9 @@ EFFECTIVE: dict[str, dict[str, Any]] = {
     "create_pull_request": {"title": "Take it", "description": "It is good."},
     "send_feedback": {"feedback": "All wrong.", "feedback_type": "needs_work", "priority": "high"},
     "update_instance_status": {"status": "failed", "message": "not mine"},
+    "merge_pull_request": {},
     "query_instances": {},
+    "query_pulls": {},
     "search": {"query": "anything"},
 }
 # A call that is allowed comes as far as the operation, which refuses the text before it changes anything.
@@ -74,6 +83,9 @@ HARMLESS = EFFECTIVE | {
     "update_instance_status": {"status": "failed", "message": "\0"},
 }
 REFUSED_BY_THE_OPERATION = {"INVALID_INPUT", "REVIEW_IN_PROGRESS", "WORKFLOW_INVALID_STATE"}
+# Nobody here has a pull request, so that whoever may merge one, or asks for the one of an instance, learns that.
+NO_PULL = "PULL_NOT_FOUND"
+NAMES_ITS_TARGET = {"merge_pull_request"}
 
 
 @dataclass(frozen=True)
@@ -240,13 +252,22 @@ def outcome(tool: str, caller: Caller, case: Case, rule: str | None) -> dict[str
     about = None if tool in READS else case.target
     about = about or (caller.actor if caller.is_agent else None)
     known: dict[str, Any] = {"events": 1, "actor": caller.actor, "tool": tool, "instance": about}
+    if tool in NAMES_ITS_TARGET and not case.named:
+        return (
+            known
+            | {"event": "tool:called", "code": "INVALID_REQUEST", "rule": None, "details": None}
+            | {"instance": caller.actor if caller.is_agent else None}
+        )
     if rule is None:
         why = denied_by(tool, caller)
         target = case.target if tool not in READS else None
         details = {"rule": why, "caller": caller.kind, "relation": case.relation, "target": target}
         return known | {"event": "tool:denied", "code": "FORBIDDEN", "rule": why, "details": details}
     if tool in READS:
-        return known | {"event": "tool:called", "code": "", "rule": rule, "details": None}
+        code = NO_PULL if tool == "query_pulls" and case.named else ""
+        return known | {"event": "tool:called", "code": code, "rule": rule, "details": None}
+    if tool == "merge_pull_request":
+        return known | {"event": "tool:called", "code": NO_PULL, "rule": rule, "details": None}
     if not case.named and not caller.is_agent:
         return known | {"event": "tool:called", "code": "by the operation", "rule": None, "details": None}
     return known | {"event": "tool:called", "code": "by the operation", "rule": rule, "details": None}

@@ -65,7 +65,7 @@ def test_each_caller_is_shown_what_the_permissions_page_allows_it(
     assert client.tools().keys() == allowed
 
 
-@pytest.mark.parametrize("scope", ["read", "review", "feedback", "pulls", "status", "spawn"])
+@pytest.mark.parametrize("scope", ["read", "review", "feedback", "pulls", "merge", "status", "spawn"])
 def test_an_automation_is_shown_what_its_scope_opens(shared: Coordinated, scope: str) -> None:
     opens = dict(rows("Scopes of automations"))
     tools = {tool for tool, *_ in rows("Every combination")}
@@ -81,13 +81,13 @@ def test_the_tools_of_a_work_agent_are_small(shared: Coordinated, agents: dict[s
 
 
 def test_annotations_say_what_a_tool_may_do(line: Line) -> None:
-    reading = {"query_instances", "search"}
-    repeatable = reading | {"create_pull_request", "update_instance_status"}
+    reading = {"query_instances", "query_pulls", "search"}
+    repeatable = reading | {"create_pull_request", "merge_pull_request", "update_instance_status"}
     for name, tool in line.client.tools().items():
         told = tool["annotations"]
         assert told["readOnlyHint"] == (name in reading)
         assert told["idempotentHint"] == (name in repeatable)
-        assert told["destructiveHint"] == (name == "update_instance_status")
+        assert told["destructiveHint"] == (name in ("merge_pull_request", "update_instance_status"))
         assert told["openWorldHint"] is False
         assert tool["title"]
         assert len(tool["description"]) > 40

@@ -29,6 +29,14 @@ def test_work_review_rework_approval_and_pull_request(mcp: Coordinated) -> None:
     assert (pull["pr_number"], pull["branch_name"]) == (1, work.branch)
     again = author.call("create_pull_request", title="Add it", description="It is added.").ok
     assert again == pull
+    assert len(mcp.events(name="pull:opened")) == 1
+    with mcp.swarm() as swarm:
+        tip = commit(swarm.find(work.id), "more.txt")
+    moved = author.call("create_pull_request", title="Add it", description="It is added.").ok
+    assert moved == pull | {"head_commit": tip}
+    assert tip != pull["head_commit"]
+    assert author.call("create_pull_request", title="Add it", description="It is added.").ok == moved
+    assert len(mcp.events(name="pull:opened")) == len(mcp.events(name="pull:updated")) == 1
     (found,) = author.call("query_instances", instance_id=work.id).ok["instances"]
     assert (found["status"], found["pr_number"]) == ("pr_created", 1)
     assert [h["kind"] for h in author.call("search", query="add a test", kinds=["feedback"]).ok["hits"]] == [
@@ -39,8 +47,7 @@ def test_work_review_rework_approval_and_pull_request(mcp: Coordinated) -> None:
         "spawn_review_instance",
         "query_instances",
         "spawn_review_instance",
-        "create_pull_request",
-        "create_pull_request",
+        *["create_pull_request"] * 4,
         "query_instances",
         "search",
     ]

@@ -240,7 +240,7 @@ def order(world: World, instance: Instance, epoch: int) -> StartOrder:
         "argv": ["/bin/sleep", "600"],
         "resume_argv": None,
         "resume_probe": [],
-        "resume_mark": "",
+        "agent": "scripted",
         "resume": False,
         "env": {},
         "unset": [],

@@ -1,4 +1,4 @@
-"""A database of the release before: the migration keeps every row, and one that is cut short changes nothing."""
+"""A database of a release before: the migration keeps every row, and one that is cut short changes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ import pytest
 import sqlite_utils
 
 from swarm_core.errors import SwarmError
-from swarm_core.models import Instance, Message
+from swarm_core.models import Instance, Message, Pull
 from swarm_core.ops import review
-from swarm_core.store import feedback, instances, messages, migrations, search
+from swarm_core.store import feedback, instances, messages, migrations, pulls, search
 from swarm_core.store.database import open_database
+from swarm_core.store.schema import VERSION
 
 AT = "2026-01-01T00:00:00.000Z"
 _ROOT = str(Path(__file__).parents[2])
@@ -28,27 +29,33 @@ _STATES = ("accepted", "injected", "seen", "acknowledged", "held", "expired", "f
 _UNDELIVERED = {"accepted", "held", "injected"}
 
 Rows = dict[str, list[dict[str, Any]]]
+Records = Iterator[tuple[str, dict[str, Any]]]
 
 
 def version_two(path: Path) -> None:
     """A database as the second migration left it, with rows in every table that holds any."""
+    _at_version(path, 2, stop_before="0003_messages", records=_records())
+
+
+def version_three(path: Path) -> None:
+    """A database as the third migration left it, with rows in every table that holds any."""
+    _at_version(path, 3, stop_before="0004_pulls", records=_records_of_three())
+
+
+def _at_version(path: Path, version: int, *, stop_before: str, records: Records) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
-        migrations.migrations.apply(sqlite_utils.Database(connection), stop_before="0003_messages")
-        connection.execute("PRAGMA user_version = 2")
+        migrations.migrations.apply(sqlite_utils.Database(connection), stop_before=stop_before)
+        connection.execute(f"PRAGMA user_version = {version}")
         connection.execute("COMMIT")
-        _fill(connection)
+        for table, row in records:
+            marks = ", ".join("?" * len(row))
+            connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
+        connection.execute("UPDATE search_cursor SET indexed = 21 WHERE kind = 'message'")
 
 
-def _fill(connection: sqlite3.Connection) -> None:
-    for table, row in _records():
-        marks = ", ".join("?" * len(row))
-        connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
-    connection.execute("UPDATE search_cursor SET indexed = 21 WHERE kind = 'message'")
-
-
-def _records() -> Iterator[tuple[str, dict[str, Any]]]:
+def _records() -> Records:
     yield "hosts", {"name": "local", "state": "up", "seen_at": AT}
     for name, problem in (("work-a1", _LIMIT), ("work-a2", "the worktree is gone"), ("review-a1", "")):
         yield "instances", _instance(name) | {"problem": problem, "pid": 7, "lines_added": 12}
@@ -72,6 +79,21 @@ def _records() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "requests", request | {"started_at": AT}
     kept = {"instance_id": "work-a1", "repo_path": "/r", "ref": "refs/x", '"commit"': "0" * 40, "files": 1}
     yield "preserved", kept | {"bytes": 2, "why": "stop", "created_at": AT}
+
+
+def _records_of_three() -> Records:
+    """Those of before with something in every column that is new, and in every table."""
+    for table, row in _records():
+        if table == "instances":
+            row |= {"needs_person": "the budget is used", "blocked_on": "question", "budget_usd": 2.5}
+            row |= {"budget_state": "held", "cost_usd": 2.75, "tokens_used": 901}
+        if table == "messages":
+            row |= {"error": row["error"] or "", "kind": "review", "document": "/d.md", "next_at": AT}
+            row |= {"injected_at": AT, "seen_at": AT, "acknowledged_at": AT, "expires_at": AT, "how": "hook"}
+        yield table, row
+    used = {"instance_id": "work-a1", "message_id": "u1", "model": "m", "input_tokens": 5, "cost_usd": 0.25}
+    yield "usage", used | {"at": AT}
+    yield "notices", {"instance_id": "work-a1", "reason": "budget", "text": "It is used.", "raised_at": AT}
 
 
 def _instance(name: str) -> dict[str, Any]:
@@ -102,10 +124,10 @@ def columns(path: Path, table: str) -> set[str]:
         return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
-def columns_before(folder: Path, table: str) -> set[str]:
+def columns_before(folder: Path, start: Callable[[Path], None], table: str) -> set[str]:
     path = folder / "before.db"
     if not path.exists():
-        version_two(path)
+        start(path)
     return columns(path, table)
 
 
@@ -133,6 +155,23 @@ def test_every_row_is_kept(tmp_path: Path) -> None:
     assert same_columns(before, after) == before
     new = after.keys() - before.keys() - {"_sqlite_migrations"}
     assert "usage" in new
+    assert [table for table in new if after[table]] == []
+
+
+def test_every_row_of_version_three_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.db"
+    version_three(path)
+    before = rows(path)
+    assert schema(path)[0] == (3,)
+    open_database(path).close()
+    after = rows(path)
+    assert schema(path)[0] == (4,)
+    assert [r["name"] for r in after["_sqlite_migrations"]] == migrations.names()
+    del before["_sqlite_migrations"]
+    assert {table for table, was in before.items() if not was} == set()
+    assert same_columns(before, after) == before
+    new = after.keys() - before.keys() - {"_sqlite_migrations"}
+    assert {"pull_checks", "pull_reviews", "pull_comments", "pull_news", "merge_queue"} <= new
     assert [table for table in new if after[table]] == []
 
 
@@ -164,18 +203,38 @@ def test_the_mark_of_used_review_rounds_moves_to_its_own_column(tmp_path: Path) 
     }
 
 
-def test_what_is_new_is_read_and_has_a_default(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("start", "tables"),
+    [
+        (version_two, {"messages": Message, "instances": Instance, "pulls": Pull}),
+        (version_three, {"instances": Instance, "pulls": Pull}),
+    ],
+)
+def test_what_is_new_is_read_and_has_a_default(
+    tmp_path: Path, start: Callable[[Path], None], tables: dict[str, Any]
+) -> None:
     path = tmp_path / "swarm.db"
-    version_two(path)
+    start(path)
     open_database(path).close()
-    for table, record in (("messages", Message), ("instances", Instance)):
+    for table, record in tables.items():
         known = {f.name: f.default for f in dataclasses.fields(record)}
         assert columns(path, table) - {"seq"} == known.keys()
-        empty = [row for row in rows(path)[table] if row["id"] in ("m0", "review-a1")]
+        empty = [row for row in rows(path)[table] if row["id"] in ("m0", "review-a1", 1)]
+        assert empty
         for row in empty:
-            new = {name: row[name] for name in columns(path, table) - columns_before(tmp_path, table)}
+            new = {name: row[name] for name in columns(path, table) - columns_before(tmp_path, start, table)}
             assert new
             assert new == {name: known[name] for name in new}
+
+
+def test_a_pull_request_of_before_is_read_with_the_defaults_of_its_record(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.db"
+    version_three(path)
+    [was] = rows(path)["pulls"]
+    with closing(open_database(path)) as db:
+        [found] = pulls.listed(db)
+    assert found == Pull(**was)
+    assert [type(v) for v in dataclasses.astuple(found)] == [type(v) for v in dataclasses.astuple(Pull(**was))]
 
 
 def test_a_message_has_one_of_the_known_states_and_kinds(tmp_path: Path) -> None:
@@ -210,29 +269,51 @@ _KILLED_AT = """
 import os, signal, sqlite3
 from swarm_core.store import migrations
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-moments = [*migrations._MESSAGES, "PRAGMA user_version = 3", "COMMIT"]
 def die(sql):
-    if sql == moments[int(sys.argv[2])]:
+    if sql == sys.argv[2]:
         os.kill(os.getpid(), signal.SIGKILL)
 connection.set_trace_callback(die)
 migrations.apply(connection)
 """
-_MOMENTS = len(migrations._MESSAGES) + 2
+_ENDS = (f"PRAGMA user_version = {VERSION}", "COMMIT")
+_STARTS: dict[int, Callable[[Path], None]] = {2: version_two, 3: version_three}
+# Every statement of what follows a version, and the two that end it.
+_MOMENTS = {
+    2: (*migrations._MESSAGES, *migrations._PULLS, *_ENDS),
+    3: (*migrations._PULLS, *_ENDS),
+}
 
 
-@pytest.mark.parametrize("moment", [0, 1, 2, 3, 4, _MOMENTS // 2, _MOMENTS - 3, _MOMENTS - 2, _MOMENTS - 1])
-def test_a_process_killed_in_the_middle_leaves_the_schema_before(tmp_path: Path, moment: int) -> None:
-    path = tmp_path / "swarm.db"
-    version_two(path)
-    before, shape = rows(path), schema(path)
+def _killed(path: Path, statement: str) -> None:
     program = f"import sys; sys.path.insert(0, {_ROOT!r})\n{_KILLED_AT}"
-    argv = [sys.executable, "-c", program, str(path), str(moment)]
+    argv = [sys.executable, "-c", program, str(path), statement]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert (rows(path), schema(path)) == (before, shape)
+
+
+@pytest.mark.parametrize("version", _STARTS)
+def test_no_migration_after_these_is_forgotten_and_no_statement_is_there_twice(version: int) -> None:
+    later = [n for n in migrations.names() if int(n[:4]) > version]
+    assert later == ["0003_messages", "0004_pulls"][version - 2 :]
+    assert len(set(_MOMENTS[version])) == len(_MOMENTS[version])
+
+
+@pytest.mark.parametrize(("version", "part"), [(v, p) for v in _STARTS for p in range(6)])
+def test_a_process_killed_in_the_middle_leaves_the_schema_before(tmp_path: Path, version: int, part: int) -> None:
+    """At every statement, each sixth of them in a test of its own; only then is the database brought up."""
+    path = tmp_path / "swarm.db"
+    _STARTS[version](path)
+    before, shape = rows(path), schema(path)
+    assert shape[0] == (version,)
+    moments = _MOMENTS[version][part::6]
+    assert moments
+    for moment in moments:
+        _killed(path, moment)
+        assert (rows(path), schema(path)) == (before, shape), moment
     with closing(open_database(path)) as db:
         assert db.rows("PRAGMA foreign_key_check") == []
         assert len(messages.of(db, "work-a1")) == len(_STATES)
+    assert schema(path)[0] == (VERSION,)
 
 
 def test_a_migration_that_fails_changes_nothing_and_succeeds_when_its_cause_is_gone(tmp_path: Path) -> None:

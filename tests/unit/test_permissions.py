@@ -23,7 +23,8 @@ ALLOWED = {
     *itertools.product(("create_pull_request",), ("review",), ("reviewer_of",)),
     *itertools.product(("send_feedback",), ("review",), ("reviewer_of",)),
     *itertools.product(("update_instance_status",), ("work", "fork", "adhoc", "review"), ("self",)),
-    *itertools.product(("query_instances", "search"), ("work", "fork", "adhoc", "review"), EVERY),
+    *itertools.product(("query_instances", "query_pulls", "search"), ("work", "fork", "adhoc", "review"), EVERY),
+    *itertools.product(("merge_pull_request",), PEOPLE, EVERY),
     *itertools.product(SCOPES, PEOPLE, EVERY),
 }
 ALL_SCOPES = frozenset(tokens.SCOPES)
