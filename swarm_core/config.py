@@ -134,6 +134,14 @@ SETTINGS: dict[str, Setting] = {
             "github_reserve", 20, "Percent of GitHub's quota that is kept for what people ask.", low=0, high=100
         ),
         Setting("github_trusted", "", "Logins whose comments agents are told besides those of collaborators."),
+        Setting(
+            "checks_grace",
+            90.0,
+            "Seconds after a push in which a pull request without checks waits for them to begin.",
+            env="SWARM_CHECKS_GRACE",
+            low=0,
+            high=86400,
+        ),
         Setting("merge_method", "merge", "How pull requests are merged.", choices=("merge", "squash", "rebase")),
         Setting("check_command", "", "Program and arguments that must succeed on a merged result; empty is none."),
         Setting("check_minutes", 30.0, "Minutes until a check command has failed.", low=0.01, high=1440),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from swarm_core.errors import NotFound
 from swarm_core.forge import split_title
 from swarm_core.models import Instance, Pull, PullState, Queued
-from swarm_core.ops import follow, merging, pull_look, pulls, queue
+from swarm_core.ops import follow, merging, pull_known, pull_look, pulls, queue
 from swarm_core.ops.context import Context
 from swarm_core.ops.pull_status import Facts
 from swarm_core.ops.queue import Outlook
@@ -25,9 +25,10 @@ class PullDesk:
         self._context = context
         self._find = find
 
-    def listed(self, *, include_over: bool = False) -> list[Facts]:
-        """The open ones, or all, newest first, as they were last seen."""
-        return [self._facts(pull) for pull in store.listed(self._context.db, include_over=include_over)]
+    def listed(self, *, include_over: bool = False, limit: int = 1000) -> list[Facts]:
+        """The open ones, or all, newest first, as they were last seen; at most so many."""
+        found = store.listed(self._context.db, include_over=include_over, limit=limit)
+        return pull_known.facts_of(self._context.db, found, grace=self._context.settings.number("checks_grace"))
 
     def of(self, id_or_name: str) -> Facts:
         """The newest pull request of an instance's branch, in whatever state."""
@@ -65,6 +66,11 @@ class PullDesk:
 
     def close(self, id_or_name: str, *, actor: str = "operator") -> Pull:
         return pulls.close_pull(self._context, self._author(id_or_name).id, actor=actor)
+
+    def delete_branch(self, pull: Pull) -> bool:
+        """Delete its branch at the forge; False if that is gone or has moved on from what was merged."""
+        self._context.report(f"deleting {pull.head_branch} at {pull.repository or pull.repo_path}")
+        return pulls.forge_of(self._context, pull).delete_branch(pull.head_branch, at=pull.head_commit)
 
     def enqueue(self, id_or_name: str, *, method: str | None = None, actor: str = "operator") -> Queued:
         how = merging.method_of(self._context, method)

@@ -80,12 +80,14 @@ class RemotePull:
     updated_at: str
     mergeable: bool | None = None
     merge_commit: str | None = None
-    comments: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of a commit. `id` is new for every run; `job` names its log, if the forge keeps one."""
+    """One check of a commit. `id` is new for every run; `job` names its log, if the forge keeps one.
+
+    One that failed without `fault`, as when somebody stopped it, hinders a merge and says nothing of the change.
+    """
 
     id: str
     name: str
@@ -93,6 +95,7 @@ class Check:
     url: str = ""
     summary: str = ""
     job: int | None = None
+    fault: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +174,11 @@ class Quota:
 class Gate(Protocol):
     """Stands before every request to a forge, for all processes of one home together."""
 
-    def enter(self) -> None:
-        """Raises ExternalFailure (GITHUB_RATE_LIMITED, details["retry_at"]) when nothing may be asked now."""
+    def enter(self, resource: str) -> None:
+        """Raises ExternalFailure (GITHUB_RATE_LIMITED, details["retry_at"]) when it may not be asked now.
+
+        A `resource` is what the forge counts by itself: "core" or "graphql".
+        """
         ...
 
     def leave(self, *, status: int | None, quota: Quota | None, retry_after: float | None) -> None:
@@ -213,7 +219,9 @@ class Forge(IssueSource, Protocol):
         """Merge exactly that commit and return the commit it became; raises Conflict if it may not be merged."""
         ...
 
-    def close_pull(self, number: int) -> None: ...
+    def close_pull(self, number: int) -> RemotePull:
+        """Close it and return what it is then; one that was merged before stays merged."""
+        ...
 
     def delete_branch(self, branch: str, *, at: str) -> bool:
         """Delete a branch that is at the commit; False when it is not there or somewhere else."""

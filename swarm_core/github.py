@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,6 +31,7 @@ from swarm_core.github_log import read_tail
 
 TIMEOUT_S = 10
 _MOST_ISSUE_PAGES = 10
+_TRIES = 100  # looks after which it is asked again what the server can do
 _WRITE_SCOPES = frozenset({"repo", "public_repo"})
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,8 @@ class GitHubForge:
         self._owner, self._name = owner, name
         self._token = token
         self._clock = clock
+        self._together = github_overview.MOST  # none where there is no GraphQL
+        self._tries = _TRIES
         self._root = f"/repos/{segment(owner)}/{segment(name)}"
         url = api_url or api_url_of(host)
         self._api = Api(url, host=host, token=token, gate=gate, timeout_s=timeout_s, clock=clock)
@@ -85,9 +89,6 @@ class GitHubForge:
                 if len(found) >= limit or len(answer.data) < PER_PAGE:
                     break
         return found[: max(limit, 0)]
-
-    def find_pull(self, head_branch: str) -> RemotePull | None:
-        return self._find(head_branch, {})
 
     def open_pull(self, draft: Draft) -> RemotePull:
         """Open it; labels and reviewers that GitHub does not take are a warning, for the pull request is there."""
@@ -113,7 +114,7 @@ class GitHubForge:
             return Seen(None, seen.etag)
         with self._understood():
             pulls = {pull.number: pull for pull in map(records.pull, seen.value[0])}
-        return Seen([replace(p, mergeable=None, comments=None) for p in pulls.values()], seen.etag)
+        return Seen([replace(p, mergeable=None) for p in pulls.values()], seen.etag)
 
     def get_pull(self, number: int, etag: str) -> Seen[RemotePull]:
         with self._pull_named(number):
@@ -133,6 +134,23 @@ class GitHubForge:
         with self._understood():
             found = [*map(records.check_of_run, seen.value[0]), *map(records.check_of_status, seen.value[1])]
         return Seen(list({check.id: check for check in found}.values()), seen.etag)
+
+    def summary(self, check: Check) -> str:
+        """What a run of a check found; empty for one that GitHub does not tell of."""
+        number = records.number_of_run(check)
+        if number is None:
+            return check.summary
+        try:
+            answer = self._ask("GET", f"check-runs/{number}")
+        except ExternalFailure as error:
+            if error.code == "GITHUB_RATE_LIMITED" or not (
+                error.details.get("status") or error.details.get("too_large")
+            ):
+                raise
+            log.warning("%s: what the check %r found is not known: %s", self.repository, check.name, error.message)
+            return ""
+        with self._understood():
+            return records.summary_of_run(answer.data)
 
     def reviews(self, number: int, etag: str) -> Seen[list[Review]]:
         with self._pull_named(number):
@@ -162,8 +180,7 @@ class GitHubForge:
 
     def look(self, known: Sequence[Known]) -> dict[int, Look]:
         """One question about all of them, and more about those that changed."""
-        now = self._now([one.number for one in known]) if known else {}
-        return github_look.look(self, known, now, self._clock())
+        return github_look.look(self, known, self._now(known), self._clock()) if known else {}
 
     def log_tail(self, job: int, *, max_bytes: int) -> str:
         answer = self._ask("GET", f"actions/jobs/{int(job)}/logs", accept=(302, 404, 410))
@@ -192,9 +209,11 @@ class GitHubForge:
             details={"number": number},
         )
 
-    def close_pull(self, number: int) -> None:
+    def close_pull(self, number: int) -> RemotePull:
         with self._pull_named(number):
-            self._ask("PATCH", f"pulls/{int(number)}", body={"state": "closed"})
+            answer = self._ask("PATCH", f"pulls/{int(number)}", body={"state": "closed"})
+        with self._understood():
+            return records.pull(answer.data)
 
     def delete_branch(self, branch: str, *, at: str) -> bool:
         parts = branch.split("/")
@@ -235,18 +254,52 @@ class GitHubForge:
             return f"the token lacks the scope {' or '.join(sorted(needed))}"
         return ""
 
-    def _now(self, numbers: Sequence[int]) -> dict[int, github_look.Now]:
+    def _now(self, known: Sequence[Known]) -> dict[int, github_look.Now]:
+        """Together, if they can be asked for so; whether they can is tried again after many looks."""
+        self._tries -= 1
+        if self._tries <= 0:
+            self._tries, self._together = _TRIES, github_overview.MOST
         try:
-            with self._understood():
-                return github_overview.ask(self._api, self._owner, self._name, numbers)
+            return self._all_together([one.number for one in known]) if self._together else self._one_by_one(known)
         except github_overview.NoOverviewError:
-            return dict(self._one_by_one(numbers))
+            self._tries, self._together = _TRIES, 0
+            return self._one_by_one(known)
 
-    def _one_by_one(self, numbers: Sequence[int]) -> Iterator[tuple[int, github_look.Now]]:
-        for number in numbers:
-            with contextlib.suppress(NotFound):
-                if pull := self.get_pull(number, "").value:
-                    yield number, github_look.Now(pull)
+    def _all_together(self, numbers: Sequence[int]) -> dict[int, github_look.Now]:
+        """As many at once as GitHub answers for: what is too much for it, or for us, is asked for in halves."""
+        found: dict[int, github_look.Now] = {}
+        asked = 0
+        while some := numbers[asked : asked + self._together]:
+            try:
+                with self._understood():
+                    found |= github_overview.ask(self._api, self._owner, self._name, some)
+            except github_overview.TooMuchError as error:
+                if len(some) == 1:
+                    self._together = github_overview.MOST
+                    raise error.failure from None
+                self._tries, self._together = _TRIES, len(some) // 2
+            else:
+                asked += len(some)
+        return found
+
+    def _one_by_one(self, known: Sequence[Known]) -> dict[int, github_look.Now]:
+        """One that is not found is gone only if its repository is there, which GitHub hides by the same answer."""
+        found = {}
+        missing = False
+        for one in known:
+            memory = _remembered(one.etags.get("pull", ""))
+            etag, before = memory or ("", None)
+            try:
+                seen = self.get_pull(one.number, etag)
+            except NotFound:
+                missing = True
+                continue
+            pull = seen.value or before
+            if pull is not None:
+                found[one.number] = github_look.Now(pull, memory=_memory(seen.etag, pull))
+        if missing:
+            self._api.ask("GET", self._root)
+        return found
 
     def _ask(self, verb: str, path: str, **how: Any) -> Answer:
         return self._api.ask(verb, f"{self._root}/{path}", **how)
@@ -268,6 +321,8 @@ class GitHubForge:
         if "already exists" in said:
             found = self._find(draft.head_branch, {"base": draft.base_branch}) or self._listed(draft)
             if found is not None:
+                # An earlier opening may have got no further than this, and to ask twice changes nothing.
+                self._decorate(found.number, draft)
                 return found
         if "no commits between" in said:
             raise Conflict(
@@ -321,6 +376,18 @@ class GitHubForge:
 
 def api_url_of(host: str) -> str:
     return "https://api.github.com" if host == "github.com" else f"https://{host}/api/v3"
+
+
+def _memory(etag: str, pull: RemotePull) -> str:
+    return json.dumps({"etag": etag, "pull": asdict(pull)}) if etag else ""
+
+
+def _remembered(memory: str) -> tuple[str, RemotePull] | None:
+    try:
+        found = json.loads(memory) if memory else {}
+        return str(found["etag"]), RemotePull(**found["pull"])
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _scopes(answer: Answer) -> tuple[str, ...] | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +34,7 @@ _MOST_BYTES = 32 * 1024 * 1024
 _MOST_REDIRECTS = 3
 _MOST_READINGS = 3
 _PIECE = 64 * 1024
+_LONGEST_WAY = timedelta(seconds=10)
 _PATIENCE_S = 60.0  # what GitHub asks for when it names no time
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _KEEPS_VERB = frozenset({307, 308})
@@ -120,11 +123,15 @@ class Api:
         body: Any = None,
         etag: str = "",
         accept: Sequence[int] = (),
+        resource: str = "core",
     ) -> Answer:
-        """The answer, which is a failure only if its status is in `accept`; with an etag it may be a 304."""
+        """The answer, which is a failure only if its status is in `accept`; with an etag it may be a 304.
+
+        `resource` is what GitHub counts the request for.
+        """
         query, headers = dict(params or {}), {"If-None-Match": etag} if etag else {}
         for _ in range(_MOST_REDIRECTS + 1):
-            answer = self._ask_once(verb, path, query, headers, body)
+            answer = self._ask_once(verb, path, query, headers, body, resource)
             location = answer.headers.get("Location")
             if answer.status not in _REDIRECTS or not location or answer.status in accept:
                 return self._checked(answer, accept)
@@ -185,14 +192,20 @@ class Api:
             yield
         except (requests.Timeout, urllib3.exceptions.TimeoutError):
             raise self.failure(None, "it did not answer in time") from None
-        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-            raise self.failure(None, f"it cannot be reached ({type(error).__name__})") from None
+        except _TooLargeError:
+            error = self.failure(None, "its answer is too large")
+            error.details["too_large"] = True
+            raise error from None
+        except (requests.RequestException, urllib3.exceptions.HTTPError) as problem:
+            raise self.failure(None, f"it cannot be reached ({type(problem).__name__})") from None
         except ValueError:
             raise self.not_understood("an address that is none") from None
 
-    def _ask_once(self, verb: str, path: str, query: dict[str, str], headers: dict[str, str], body: Any) -> Answer:
+    def _ask_once(
+        self, verb: str, path: str, query: dict[str, str], headers: dict[str, str], body: Any, resource: str
+    ) -> Answer:
         if self._gate is not None:
-            self._gate.enter()
+            self._gate.enter(resource)
         status, quota, retry_after = None, None, None
         try:
             sent = _Sent(self._session, self._origin, self.timeout_s)
@@ -200,7 +213,7 @@ class Api:
                 self._requester.requestJson(verb, path, dict(query), dict(headers), body, sent)
             status, received, raw = sent.answer
             answer = Answer(status, received, _json(raw))
-            quota, retry_after = _quota(received), self._wait(answer)
+            quota, retry_after = self._quota(received, resource), self._wait(answer)
         finally:
             if self._gate is not None:
                 self._gate.leave(status=status, quota=quota, retry_after=retry_after)
@@ -235,16 +248,33 @@ class Api:
 
     def _wait(self, answer: Answer) -> float | None:
         """For how many seconds GitHub wants no more requests, if it says so. GraphQL says it with a 200."""
-        asked = _seconds(answer.headers.get("Retry-After", ""), self._clock())
+        now = self._clock()
+        asked = _seconds(answer.headers.get("Retry-After", ""), now - self._skew(answer.headers))
         if answer.status not in (200, 403, 429):
             return asked if answer.status >= 500 else None
         words = answer.said.lower() if answer.status != 200 or _has_errors(answer.data) else ""
-        quota = _quota(answer.headers)
+        quota = self._quota(answer.headers)
         is_refused = answer.status != 200 or "rate limit" in words
         if asked is None and is_refused and quota is not None and quota.remaining == 0:
-            asked = max(0.0, (parse_iso(quota.reset_at) - self._clock()).total_seconds())
+            asked = max(0.0, (parse_iso(quota.reset_at) - now).total_seconds())
         limited = answer.status == 429 or any(word in words for word in _LIMIT_WORDS)
         return _PATIENCE_S if asked is None and limited else asked
+
+    def _quota(self, headers: Mapping[str, str], resource: str = "core") -> Quota | None:
+        try:
+            limit, remaining = (int(headers[f"X-RateLimit-{name}"]) for name in ("Limit", "Remaining"))
+            reset_at = datetime.fromtimestamp(int(headers["X-RateLimit-Reset"]), UTC) + self._skew(headers)
+        except (KeyError, ValueError, OverflowError, OSError):
+            return None
+        return Quota(limit, remaining, iso(reset_at), headers.get("X-RateLimit-Resource", resource))
+
+    def _skew(self, headers: Mapping[str, str]) -> timedelta:
+        """How far our clock is ahead of GitHub's; what may be the answer's way here counts as nothing."""
+        try:
+            ahead = self._clock() - parsedate_to_datetime(headers.get("Date", ""))
+        except (TypeError, ValueError):
+            return timedelta(0)
+        return ahead if abs(ahead) > _LONGEST_WAY else timedelta(0)
 
     def _first_change(self, questions: Sequence[Question], known: list[list[str]]) -> dict[int, dict[int, Answer]]:
         """The first page that is not what it was, by its list and number; what is unchanged costs nothing."""
@@ -289,6 +319,66 @@ class Api:
         return found
 
 
+class _TooLargeError(requests.RequestException):
+    """There is more of an answer than anybody reads."""
+
+
+class _Watched:
+    """A connection whose headers must all come within its timeout, which by itself is one for each piece."""
+
+    sock: Any
+    timeout: Any
+
+    def getresponse(self) -> Any:
+        late = threading.Event()
+        watchdog = threading.Timer(float(self.timeout), _hang_up, [self.sock, late])
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            response = super().getresponse()  # type: ignore[misc]
+        finally:
+            watchdog.cancel()
+        if late.is_set():  # headers that end in the middle pass for whole ones
+            raise TimeoutError
+        return response
+
+
+class _Connection(_Watched, urllib3.connection.HTTPConnection):
+    pass
+
+
+class _EncryptedConnection(_Watched, urllib3.connection.HTTPSConnection):
+    pass
+
+
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _EncryptedPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _EncryptedConnection
+
+
+class _Adapter(requests.adapters.HTTPAdapter):
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, **options)
+        self.poolmanager.pool_classes_by_scheme = _POOLS
+
+    def proxy_manager_for(self, *args: Any, **options: Any) -> Any:
+        manager = super().proxy_manager_for(*args, **options)
+        manager.pool_classes_by_scheme = _POOLS
+        return manager
+
+
+_POOLS = {"http": _Pool, "https": _EncryptedPool}
+
+
+def _hang_up(sock: Any, late: threading.Event) -> None:
+    late.set()
+    with contextlib.suppress(OSError):  # it has ended by itself
+        sock.shutdown(socket.SHUT_RDWR)
+
+
 class _Sent(HTTPRequestsConnectionClass):
     """Takes one request from PyGithub, sends it and keeps the answer, of which PyGithub sees only that it came."""
 
@@ -308,7 +398,7 @@ class _Sent(HTTPRequestsConnectionClass):
             for piece in pieces:
                 body += piece
                 if len(body) > _MOST_BYTES:
-                    raise requests.RequestException("the answer is too large")
+                    raise _TooLargeError
             self.answer = response.status_code, response.headers, bytes(body)
         came = requests.Response()
         came.status_code = 200
@@ -318,6 +408,8 @@ class _Sent(HTTPRequestsConnectionClass):
 def session_without_credentials() -> requests.Session:
     session = requests.Session()
     session.auth = Requester.noopAuth  # or it would look for some in ~/.netrc
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _Adapter())
     return session
 
 
@@ -331,7 +423,10 @@ def opened(
     headers: Mapping[str, str] | None = None,
     data: Any = None,
 ) -> Iterator[tuple[requests.Response, Iterator[bytes]]]:
-    """An answer and its body in pieces, which must all come within the timeout. Redirects are not followed."""
+    """An answer and its body in pieces, which must all come within the timeout, as its headers must before.
+
+    Redirects are not followed.
+    """
     deadline = time.monotonic() + timeout_s
 
     def pieces() -> Iterator[bytes]:
@@ -385,15 +480,6 @@ def _words(said: object) -> str:
     if not isinstance(said, dict):
         return str(said)
     return str(said.get("message") or " ".join(str(said[k]) for k in ("resource", "field", "code") if k in said))
-
-
-def _quota(headers: Mapping[str, str]) -> Quota | None:
-    try:
-        limit, remaining = (int(headers[f"X-RateLimit-{name}"]) for name in ("Limit", "Remaining"))
-        reset_at = iso(datetime.fromtimestamp(int(headers["X-RateLimit-Reset"]), UTC))
-    except (KeyError, ValueError, OverflowError, OSError):
-        return None
-    return Quota(limit, remaining, reset_at, headers.get("X-RateLimit-Resource", "core"))
 
 
 def _seconds(retry_after: str, now: datetime) -> float | None:

@@ -10,7 +10,8 @@ from swarm_core.github_http import Api, opened, session_without_credentials
 _MOST_BYTES = 20 * 1024 * 1024
 _MOST_REDIRECTS = 3
 _CONTROL = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f]"
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
 CUT = "[the log goes on; it is too long to be read]"
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from swarm_core.errors import ExternalFailure
 from swarm_core.forge import Check, CheckState, RemotePull
 from swarm_core.github_http import Api
 from swarm_core.github_look import Now
-from swarm_core.github_records import SUMMARY_CHARS, check_state, job_of, text, time_of
+from swarm_core.github_records import (
+    SUMMARY_CHARS,
+    check_state,
+    has_fault,
+    job_of,
+    run_id,
+    status_id,
+    text,
+    time_of,
+)
 
 MOST = 50
 _FRAGMENT = """
@@ -21,8 +31,8 @@ fragment Facts on PullRequest {
     pageInfo { hasNextPage }
     nodes {
       __typename
-      ... on CheckRun { databaseId name status conclusion detailsUrl title summary checkSuite { app { slug } } }
-      ... on StatusContext { id context state targetUrl description }
+      ... on CheckRun { databaseId name status conclusion detailsUrl checkSuite { app { slug } } }
+      ... on StatusContext { context state createdAt targetUrl description }
     }
   } } } } }
 }
@@ -30,6 +40,8 @@ fragment Facts on PullRequest {
 _STATES = {"SUCCESS": CheckState.PASSED, "FAILURE": CheckState.FAILED, "ERROR": CheckState.FAILED}
 _MERGEABLE = {"MERGEABLE": True, "CONFLICTING": False}
 _NOT_ALLOWED = frozenset({"FORBIDDEN", "INSUFFICIENT_SCOPES"})
+_TOO_MUCH = frozenset({"RESOURCE_LIMITS_EXCEEDED", "MAX_NODE_LIMIT_EXCEEDED"})
+_TOO_LONG = frozenset({502, 504})  # GitHub's answer to what it has worked on for ten seconds
 
 Json = Mapping[str, Any]
 
@@ -38,10 +50,23 @@ class NoOverviewError(Exception):
     """This server or this token does not answer such questions."""
 
 
+class TooMuchError(Exception):
+    """It may be that fewer can be asked for; `failure` is what it is if not."""
+
+    def __init__(self, failure: ExternalFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
 def ask(api: Api, owner: str, name: str, numbers: Sequence[int]) -> dict[int, Now]:
     """Each pull request that is there with its checks, if they all fit, and how much is said of it."""
     body = {"query": query(numbers), "variables": {"owner": owner, "name": name}}
-    answer = api.ask("POST", api.graphql_path, body=body, accept=(404,))
+    try:
+        answer = api.ask("POST", api.graphql_path, body=body, accept=(404,), resource="graphql")
+    except ExternalFailure as error:
+        if error.details.get("too_large") or error.details.get("status") in _TOO_LONG:
+            raise TooMuchError(error) from None
+        raise
     data = answer.data if isinstance(answer.data, Mapping) else {}
     errors = [error for error in data.get("errors") or () if isinstance(error, Mapping)]
     kinds = {str(error.get("type") or (error.get("extensions") or {}).get("code")) for error in errors}
@@ -49,11 +74,15 @@ def ask(api: Api, owner: str, name: str, numbers: Sequence[int]) -> dict[int, No
         raise api.limited(answer)
     if answer.status == 404 or kinds & _NOT_ALLOWED or "undefinedField" in kinds:
         raise NoOverviewError
+    if kinds & _TOO_MUCH:
+        raise TooMuchError(api.not_understood(answer.said))
     repository = (data.get("data") or {}).get("repository")
     if kinds - {"NOT_FOUND"} or not isinstance(repository, Mapping):
         missing = kinds == {"NOT_FOUND"}
         raise api.failure(404, f"there is no {owner}/{name}") if missing else api.not_understood(answer.said)
     found = [node for node in repository.values() if node is not None]
+    if len(repository) - len(found) > len(errors):
+        raise api.not_understood("a pull request is left out without a word")
     return {int(node["number"]): Now(_pull(node), _checks(node), *_talk(node)) for node in found}
 
 
@@ -101,12 +130,14 @@ def _checks(node: Json) -> list[Check] | None:
 
 
 def _check(context: Json) -> Check:
+    """What a run found is not asked for: up to 64 KB each make an answer that nobody can read."""
     if context["__typename"] == "StatusContext":
         state = _STATES.get(str(context["state"]), CheckState.PENDING)
         said, url = text(context["description"])[:SUMMARY_CHARS], text(context["targetUrl"])
-        return Check(f"status:{context['id']}", str(context["context"]), state, url, said)
+        name, key = str(context["context"]), str(context["state"])
+        return Check(status_id(name, key, time_of(context["createdAt"])), name, state, url, said)
     url, number = text(context["detailsUrl"]), int(context["databaseId"])
-    said = "\n\n".join(t for t in (text(context["title"]), text(context["summary"])) if t)[:SUMMARY_CHARS]
     app = ((context["checkSuite"] or {}).get("app") or {}).get("slug")
-    state = check_state(text(context["status"]).lower(), text(context["conclusion"]).lower())
-    return Check(f"run:{number}", str(context["name"]), state, url, said, job_of(number, app, url))
+    conclusion = text(context["conclusion"]).lower()
+    state, job = check_state(text(context["status"]).lower(), conclusion), job_of(number, app, url)
+    return Check(run_id(number), str(context["name"]), state, url, "", job, has_fault(conclusion))

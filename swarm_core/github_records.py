@@ -23,6 +23,7 @@ _CONCLUSIONS = {
     "startup_failure": CheckState.FAILED,
     "stale": CheckState.FAILED,
 }
+_NO_FAULT = frozenset({"cancelled", "action_required", "stale", "neutral"})
 _STATUSES = {"success": CheckState.PASSED, "failure": CheckState.FAILED, "error": CheckState.FAILED}
 _REVIEWS = {state.name: state for state in ReviewState}
 _HAVE_A_SAY = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
@@ -45,7 +46,6 @@ def issue(found: Json) -> Issue:
 def pull(found: Json) -> RemotePull:
     """One from a fork has `owner:branch` as its branch, which no branch of the repository can be called."""
     head, merged = found["head"], bool(found.get("merged") or found.get("merged_at"))
-    counts = [found.get(name) for name in ("comments", "review_comments")]
     return RemotePull(
         number=int(found["number"]),
         url=str(found["html_url"]),
@@ -59,7 +59,6 @@ def pull(found: Json) -> RemotePull:
         mergeable=found.get("mergeable"),
         # While it is open this is a commit that GitHub tries the merge with.
         merge_commit=found.get("merge_commit_sha") if merged else None,
-        comments=None if None in counts else sum(int(n) for n in counts if n is not None),
     )
 
 
@@ -70,12 +69,30 @@ def is_own(found: Json) -> bool:
 
 
 def check_of_run(found: Json) -> Check:
-    output, url = found.get("output") or {}, text(found.get("details_url") or found.get("html_url"))
-    said = "\n\n".join(t for t in (text(output.get("title")), text(output.get("summary"))) if t)
-    state = check_state(text(found.get("status")), text(found.get("conclusion")))
+    url, conclusion = text(found.get("details_url") or found.get("html_url")), text(found.get("conclusion"))
+    state = check_state(text(found.get("status")), conclusion)
     number, app = int(found["id"]), (found.get("app") or {}).get("slug")
-    job = job_of(number, app, url)
-    return Check(f"run:{number}", str(found["name"]), state, url, said[:SUMMARY_CHARS], job)
+    job, name = job_of(number, app, url), str(found["name"])
+    return Check(run_id(number), name, state, url, summary_of_run(found), job, has_fault(conclusion))
+
+
+def summary_of_run(found: Json) -> str:
+    output = found.get("output") or {}
+    return "\n\n".join(t for t in (text(output.get("title")), text(output.get("summary"))) if t)[:SUMMARY_CHARS]
+
+
+def run_id(number: int) -> str:
+    return f"run:{number}"
+
+
+def number_of_run(check: Check) -> int | None:
+    """What GitHub calls a run; None for a status, which is none."""
+    kind, _, number = check.id.partition(":")
+    return int(number) if kind == "run" else None
+
+
+def has_fault(conclusion: str) -> bool:
+    return conclusion not in _NO_FAULT
 
 
 def check_state(status: str, conclusion: str) -> CheckState:
@@ -94,7 +111,13 @@ def job_of(number: int, app: str | None, url: str) -> int | None:
 def check_of_status(found: Json) -> Check:
     state = _STATUSES.get(text(found.get("state")), CheckState.PENDING)
     said, url = text(found.get("description")), text(found.get("target_url"))
-    return Check(f"status:{int(found['id'])}", str(found["context"]), state, url, said[:SUMMARY_CHARS])
+    context, at = str(found["context"]), time_of(found.get("created_at"))
+    return Check(status_id(context, text(found.get("state")), at), context, state, url, said[:SUMMARY_CHARS])
+
+
+def status_id(context: str, state: str, at: str) -> str:
+    """Of what REST and GraphQL both tell: their own ids of one status are a number there and a word here."""
+    return f"status:{context}:{state.lower()}:{at}"
 
 
 def review(found: Json) -> Review | None:

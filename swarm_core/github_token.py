@@ -1,4 +1,7 @@
-"""Where the token for GitHub comes from: the environment, a file, or gh. It is handed on and never kept."""
+"""Where the token for GitHub comes from: the environment, a file, or gh. It is handed on and never kept.
+
+A token knows the host it is for, so that nobody who hands it on can offer it to another.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,60 @@ import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
+from urllib.parse import SplitResult, urlsplit
 
 from swarm_core import proc
 from swarm_core.errors import ExternalFailure, InvalidInput
 
 _PUBLIC = ("GITHUB_TOKEN", "GH_TOKEN")
 _ENTERPRISE = ("GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN")
+# What no agent, hook or other program that swarm starts may see of the coordinator's environment.
+SECRETS = frozenset({*_PUBLIC, *_ENTERPRISE, "SWARM_WEBHOOK_SECRET"})
 _GH_TIMEOUT_S = 5.0
 _LONGEST = 10_000
 
 
-def find_token(environ: Mapping[str, str], host: str, *, token_file: str = "") -> str | None:
+class Token(str):
+    """A token and the host it is for, with its port; `plain_http` if it may go there unencrypted."""
+
+    __slots__ = ("host", "plain_http")
+
+    host: str
+    plain_http: bool
+
+    def __new__(cls, text: str, *, host: str, plain_http: bool = False) -> Self:
+        made = super().__new__(cls, text)
+        made.host = host
+        made.plain_http = plain_http
+        return made
+
+    def __repr__(self) -> str:
+        return f"Token(***, host={self.host!r})"
+
+
+def vouches(api_url: str | None, host: str) -> bool:
+    """Whether the API at that address is the host's: GITHUB_API_URL speaks for its own host alone, on any port."""
+    name = _address(api_url or "").hostname
+    if name is None:
+        return False
+    # The API of github.com and of an enterprise on ghe.com has a name of its own.
+    own = name.removeprefix("api.") if name == "api.github.com" or name.endswith(".ghe.com") else name
+    return own == _address(f"//{host}").hostname
+
+
+def find_token(environ: Mapping[str, str], host: str, *, token_file: str = "") -> Token | None:
     """The token for a host, None if there is none. One of github.com is not offered to another host unasked."""
-    is_public = host == "github.com" or bool(environ.get("GITHUB_API_URL"))
+    text = _find(environ, host, token_file)
+    if text is None:
+        return None
+    api_url = environ.get("GITHUB_API_URL", "")
+    plain_http = vouches(api_url, host) and _address(api_url).scheme == "http"
+    return Token(text, host=host, plain_http=plain_http)
+
+
+def _find(environ: Mapping[str, str], host: str, token_file: str) -> str | None:
+    is_public = host == "github.com" or vouches(environ.get("GITHUB_API_URL"), host)
     for name in (*(_PUBLIC if is_public else ()), *(_ENTERPRISE if host != "github.com" else ())):
         if token := environ.get(name, "").strip():
             return _checked(token, name)
@@ -28,6 +72,13 @@ def find_token(environ: Mapping[str, str], host: str, *, token_file: str = "") -
     if token := _from_gh(environ, host):
         return _checked(token, "`gh auth token`")
     return None
+
+
+def _address(url: str) -> SplitResult:
+    try:
+        return urlsplit(url.strip())
+    except ValueError:
+        return urlsplit("")
 
 
 def _checked(token: str, source: str) -> str:

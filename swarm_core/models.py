@@ -132,8 +132,8 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
         {_S.RUNNING, _S.WAITING_REVIEW, _S.CHANGES_REQUESTED, _S.PR_MERGED, _S.PR_CLOSED}
         | {_S.FAILED, _S.TERMINATED}
     ),
-    _S.PR_MERGED: frozenset({_S.TERMINATED}),
-    _S.PR_CLOSED: frozenset({_S.STARTING, _S.TERMINATED}),
+    _S.PR_MERGED: frozenset({_S.PR_CREATED, _S.TERMINATED}),
+    _S.PR_CLOSED: frozenset({_S.STARTING, _S.PR_CREATED, _S.TERMINATED}),
     _S.FAILED: frozenset({_S.STARTING, _S.TERMINATED}),
     _S.TERMINATED: frozenset({_S.STARTING}),
 }
@@ -345,7 +345,8 @@ class Feedback:
 class Pull:
     """A pull request: what we know of it, and what the forge said of it at `looked_at`.
 
-    `head_commit` is the forge's, `pushed_commit` what we pushed last. `mergeable` is None while nobody knows.
+    `head_commit` is the forge's since `head_at`, `pushed_commit` what we pushed last. `mergeable` is None while
+    nobody knows.
     `auto_merge` is how it is to be merged as soon as that may be, at `auto_commit` alone.
     """
 
@@ -367,6 +368,7 @@ class Pull:
     repository: str = ""
     draft: bool = False
     pushed_commit: str | None = None
+    head_at: str | None = None
     mergeable: bool | None = None
     merge_commit: str | None = None
     forge_updated_at: str = ""

@@ -37,8 +37,9 @@ class Plan:
 
     The host writes `files` (names relative to the instance's folder) with mode 0600, then runs `argv`, or
     `resume_argv` if a file matches one of the absolute glob patterns in `resume_probe` and the agent can resume
-    from it (`mend_log`). Any other, left by a program that was killed before it wrote anything down, is put aside. The
-    host itself adds SWARM_TOKEN, SWARM_INSTANCE, SWARM_EPOCH, SWARM_URL and SWARM_INSTANCE_DIR to the environment.
+    from it (`mend_log`). Any other, left by a program that was killed before it wrote anything down, is put aside.
+    The host itself adds SWARM_TOKEN, SWARM_INSTANCE, SWARM_EPOCH, SWARM_URL and SWARM_INSTANCE_DIR to the
+    environment.
     """
 
     argv: tuple[str, ...]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -36,6 +38,8 @@ from swarm_core.git.worktrees import real, remove_worktree
 Method = Literal["merge", "squash", "rebase"]
 
 _NAMED = 20
+_ANSWER_TIMEOUT = 60.0
+_LAST_WORDS = 5.0
 # What a person's configuration must not do here: ask, sign, move other branches, remember or reuse resolutions.
 _CALM = (
     *("-c", "commit.gpgSign=false", "-c", "merge.verifySignatures=false", "-c", "rerere.enabled=false"),
@@ -126,8 +130,10 @@ def land(
 ) -> None:
     """Move a branch from `expected` to `new_commit`, and the files of the checkout that has it; twice is safe.
 
-    All or nothing. Raises Conflict, details["reason"] `base_moved`, or `checkout` if uncommitted changes would be
-    overwritten or something is under way there; InvalidInput if the commit does not descend from `expected`.
+    All or nothing, but for a kill after the files and before the branch: then the merge is staged in the checkout,
+    and merging again finishes it. Raises Conflict, details["reason"] `base_moved`, or `checkout` if uncommitted
+    changes would be overwritten or something is under way there; InvalidInput if the commit does not descend from
+    `expected`.
     """
     check_branch_name(base_branch)
     for commit in (new_commit, expected):
@@ -147,7 +153,7 @@ def land(
             try:
                 commit_it()
             except BaseException:
-                if place is not None:
+                if place is not None and ref_commit(repo, f"refs/heads/{base_branch}") != new_commit:
                     _follow(place, new_commit, expected)
                 raise
 
@@ -305,14 +311,32 @@ def _prepared(path: Path, branch: str, new: str, old: str, what: str) -> Iterato
         def say(*lines: str, answers: int) -> None:
             assert process.stdin
             assert process.stdout
-            with contextlib.suppress(BrokenPipeError):
+            with _ended_after(_ANSWER_TIMEOUT, process.pid), contextlib.suppress(BrokenPipeError):
                 process.stdin.write("".join(f"{line}\n" for line in lines).encode())
                 process.stdin.flush()
-            if not all(process.stdout.readline().endswith(b": ok\n") for _ in range(answers)):
-                raise _held(path, branch, old)
+                if all(process.stdout.readline().endswith(b": ok\n") for _ in range(answers)):
+                    return
+            raise _held(path, branch, old)
 
         say("start", f"update refs/heads/{branch} {new} {old}", "prepare", answers=2)
         yield lambda: say("commit", answers=1)
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float, pid: int) -> Iterator[None]:
+    """End a program that does not answer in time; asked first, git removes the locks it holds."""
+    timers = [
+        threading.Timer(seconds, proc.end_group, (pid, signal.SIGTERM)),
+        threading.Timer(seconds + _LAST_WORDS, proc.end_group, (pid, signal.SIGKILL)),
+    ]
+    for timer in timers:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()
 
 
 def _held(path: Path, branch: str, expected: str) -> Conflict:

@@ -39,7 +39,8 @@ def predict_merge(repo: str | Path, ours: str, theirs: str) -> MergePrediction:
 def is_merged(repo: str | Path, branch_or_commit: str, into: str) -> bool:
     """Whether everything on the branch is in `into`: by ancestry, or rebased or squashed into it.
 
-    Commits that cancel each other out are not taken for merged.
+    Commits that cancel each other out are not taken for merged, nor what was taken back in `into` since. An equal
+    change that somebody else has made there counts: nothing of the branch is missing then.
     """
     branch, target = _commit(repo, branch_or_commit), _commit(repo, into)
     if _is_ancestor(repo, branch, target):
@@ -47,10 +48,14 @@ def is_merged(repo: str | Path, branch_or_commit: str, into: str) -> bool:
     common = _git(repo, "merge-base", target, branch, ok_codes=(0, 1)).decode().strip()
     if not common or _tree(repo, common) == _tree(repo, branch):
         return False
-    if _rebased(repo, branch, target) or _squashed(repo, branch, target, common):
-        return True
     prediction, tree = _merge(repo, target, branch)
-    return prediction.clean and prediction.supported and tree == _tree(repo, target)
+    if prediction.clean and tree == _tree(repo, target):
+        return True
+    if prediction.supported and _brings(repo, target, tree) - set(prediction.conflicts):
+        return False
+    whole = _change(repo, branch, common)
+    came = _rebased(repo, branch, target) or _is_made_in(repo, target, whole)
+    return came and not _is_made_in(repo, target, _change(repo, common, whole))
 
 
 def delete_branch(
@@ -96,11 +101,19 @@ def _rebased(repo: str | Path, branch: str, target: str) -> bool:
     return bool(lines) and all(line.startswith("=") and len(line.split()) == 2 for line in lines)
 
 
-def _squashed(repo: str | Path, branch: str, target: str, common: str) -> bool:
-    """Whether one commit of the target makes the same change as the whole branch."""
-    env = {**IDENTITY, **FIXED_DATE}
-    whole = text(repo, "commit-tree", _tree(repo, branch), "-p", common, "-m", "squashed", env=env)
-    return _git(repo, "cherry", target, whole).startswith(b"-")
+def _brings(repo: str | Path, target: str, tree: str) -> set[str]:
+    """The files of a merged tree that differ from the target's; those in conflict always do."""
+    return set(nul_list(_git(repo, "diff-tree", "-r", "--name-only", "--no-renames", "-z", target, tree)))
+
+
+def _change(repo: str | Path, to: str, parent: str) -> str:
+    """A commit that nobody sees, which changes its parent's files to those of another."""
+    return text(repo, "commit-tree", _tree(repo, to), "-p", parent, "-m", "whole", env={**IDENTITY, **FIXED_DATE})
+
+
+def _is_made_in(repo: str | Path, target: str, change: str) -> bool:
+    """Whether one commit of the target changes the same as this one does."""
+    return _git(repo, "cherry", target, change, f"{change}^").startswith(b"-")
 
 
 def _is_ancestor(repo: str | Path, commit: str, of: str) -> bool:

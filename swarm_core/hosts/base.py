@@ -1,11 +1,14 @@
 """What a machine can be asked to do. Arguments and results are JSON; every operation may be repeated.
 
+A token is a string that knows its host; whoever carries it to another machine carries both.
 A host that answers with a failure raises a SwarmError; one that does not answer raises HostLost.
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol, TypedDict
+
+from swarm_core.github_token import Token
 
 SENT, BUSY, BLOCKED, GONE, UNCLEAR = OUTCOMES = ("sent", "busy", "blocked", "gone", "unclear")
 
@@ -265,21 +268,21 @@ class Host(Protocol):
         """Whether all of it is in `into`, also rebased or squashed; not if one of them does not exist."""
         ...
 
-    def remote_tip(self, repo_path: str, remote: str, branch: str, token: str | None) -> str | None:
+    def remote_tip(self, repo_path: str, remote: str, branch: str, token: Token | None) -> str | None:
         """The commit of a branch where `push` would put it; None when it is not there."""
         ...
 
     def push(
-        self, repo_path: str, remote: str, branch: str, commit: str, ours: str | None, token: str | None
+        self, repo_path: str, remote: str, branch: str, commit: str, ours: str | None, token: Token | None
     ) -> str:
         """Put the remote's branch to the commit. It is rewritten only if it is at `ours`, which we pushed before.
 
         Raises Conflict (PUSH_REJECTED) when somebody else has pushed; ExternalFailure with PUSH_REJECTED,
-        GITHUB_UNAUTHORIZED or GITHUB_UNREACHABLE. The token goes to the remote's host, whatever that is.
+        GITHUB_UNAUTHORIZED or GITHUB_UNREACHABLE. The token goes to its own host alone, and no hook runs.
         """
         ...
 
-    def fetch(self, repo_path: str, remote: str, branch: str, token: str | None) -> str | None:
+    def fetch(self, repo_path: str, remote: str, branch: str, token: Token | None) -> str | None:
         """Bring the remote's branch to refs/remotes and return its commit; None when it is not there."""
         ...
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from swarm_core.config import ENVIRONMENT, SETTINGS
+from swarm_core.github_token import SECRETS
 
 _NOT_FOR_AGENTS = frozenset(
-    {"GH_TOKEN", "TMUX", "TMUX_PANE", "TMUX_TMPDIR"}
+    {"TMUX", "TMUX_PANE", "TMUX_TMPDIR"}
+    | SECRETS
     | {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"}
     | ENVIRONMENT.keys()
     | {setting.env for setting in SETTINGS.values() if setting.env}

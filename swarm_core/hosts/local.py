@@ -19,6 +19,7 @@ from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, InvalidInput, NotFound
 from swarm_core.git import commits, diffs, history, push, retire
+from swarm_core.github_token import Token
 from swarm_core.hosts import environment, look, merging, warm
 from swarm_core.hosts.base import (
     BranchFacts,
@@ -196,15 +197,15 @@ class LocalHost:
         except NotFound:
             return False
 
-    def remote_tip(self, repo_path: str, remote: str, branch: str, token: str | None) -> str | None:
+    def remote_tip(self, repo_path: str, remote: str, branch: str, token: Token | None) -> str | None:
         return push.remote_tip(repo_path, remote, branch, token=token)
 
     def push(
-        self, repo_path: str, remote: str, branch: str, commit: str, ours: str | None, token: str | None
+        self, repo_path: str, remote: str, branch: str, commit: str, ours: str | None, token: Token | None
     ) -> str:
         return push.push(repo_path, remote, branch, commit, ours=ours, token=token)
 
-    def fetch(self, repo_path: str, remote: str, branch: str, token: str | None) -> str | None:
+    def fetch(self, repo_path: str, remote: str, branch: str, token: Token | None) -> str | None:
         return push.fetch(repo_path, remote, branch, token=token)
 
     def predict(self, repo_path: str, ours: str, theirs: str) -> PredictionFacts:

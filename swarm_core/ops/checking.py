@@ -33,9 +33,9 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """The same for the same commits: their merge is another commit each time it is made."""
-        commits = (self.base_commit, *(head["head_commit"] for head in self.heads))
-        return hashlib.sha256(" ".join(commits).encode()).hexdigest()
+        """The same for the same commits merged in the same way: each merge of them is another commit."""
+        heads = (f"{head['method']}:{head['head_commit']}" for head in self.heads)
+        return hashlib.sha256(" ".join((self.base_commit, *heads)).encode()).hexdigest()
 
 
 def command(context: Context, host: Host, repo_path: str, base_branch: str) -> list[str]:

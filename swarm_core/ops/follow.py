@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from swarm_core.errors import SwarmError
+from swarm_core.errors import Cancelled, SwarmError
 from swarm_core.forge import CheckState, Forge
 from swarm_core.models import Pull, PullState, iso, parse_iso
 from swarm_core.ops import merging, pull_look, pull_news, pull_record, pulls
@@ -86,14 +86,23 @@ class Follower:
 
 def look_at(context: Context, forge: Forge, due: Sequence[Pull]) -> int:
     """Look at pull requests of one forge now: take in what changed, tell the agents, merge what may be."""
-    looks = forge.look([pulls.known_of(pull) for pull in due])
+    asked_at = context.db.now()
+    looks = forge.look([pull_look.known_of(pull) for pull in due])
     pace = max(1.0, store.count_open(context.db, due[0].forge, due[0].repository) / forge.batch / _AT_FULL_PACE)
     for pull in due:
         look = looks.get(pull.number)
-        facts = pull_look.take_in(context, pull, look) if look is not None else _gone(context, pull)
+        taken = pull_look.take_in(context, pull, look, asked_at=asked_at) if look is not None else None
+        facts = taken or _gone(context, pull)
         if facts.pull.state == PullState.OPEN:
-            _act(context, forge, facts)
-            _schedule(context, facts, pace)
+            try:
+                _act(context, forge, facts)
+            except Cancelled:
+                raise
+            except SwarmError as error:  # one instance's trouble is its own: the others are told all the same
+                log.warning("#%d of %s: %s", pull.number, pull.repository or pull.repo_path, error.message)
+                _note_trouble(context, pull, error)
+            finally:
+                _schedule(context, facts, pace)
     return len(due)
 
 
@@ -132,6 +141,11 @@ def _answers_again(context: Context, looked: Sequence[Pull]) -> None:
         if _LIMITED not in first.failure:
             told = {"repository": first.repository}
             events.add(context.db, "forge:back", actor=first.forge, metadata=told)
+
+
+def _note_trouble(context: Context, pull: Pull, error: SwarmError) -> None:
+    with context.db.write():
+        store.looked(context.db, store.get(context.db, pull.id), failure=f"{error.message} [{error.code}]")
 
 
 def _gone(context: Context, pull: Pull) -> Facts:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from swarm_core.models import Pull
-from swarm_core.ops.pull_status import Facts, status
-from swarm_core.store import forge_counts, pull_facts, pulls, quota
+from swarm_core.ops import pull_known
+from swarm_core.ops.pull_status import status
+from swarm_core.store import forge_counts, pulls, quota
 from swarm_core.store.database import Database
 from swarm_core.store.forge_counts import Place
 from swarm_core.store.quota import Share
@@ -58,14 +58,9 @@ def overview(db: Database) -> Overview:
         HostView(name, [s for s in shares if s.host == name], [p for p in places if _host(p) == name])
         for name in names
     ]
-    counted = Counter(str(status(_facts(db, pull))) for pull in opened)
+    counted = Counter(str(status(facts)) for facts in pull_known.facts_of(db, opened))
     oldest = min((place.since for place in places), default=None)
     return Overview(len(opened), dict(counted), oldest, forge_counts.queued(db), hosts)
-
-
-def _facts(db: Database, pull: Pull) -> Facts:
-    key = pull.id
-    return Facts(pull, pull_facts.checks(db, key), pull_facts.reviews(db, key), pull_facts.comments(db, key))
 
 
 def _host(place: Place) -> str:

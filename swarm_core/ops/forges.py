@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from swarm_core.errors import ExternalFailure
 from swarm_core.forge import Forge, IssueSource, parse_remote
+from swarm_core.github_token import Token, find_token, vouches
 from swarm_core.local_forge import LocalIssues
 from swarm_core.models import parse_iso
 from swarm_core.ops.context import Context
@@ -22,7 +24,9 @@ def github_place(context: Context, remote_url: str | None) -> Place | None:
     """Host, owner and name of a remote that is on GitHub; None for any other."""
     parsed = parse_remote(remote_url) if remote_url else None
     hosts = [name.strip().lower() for name in context.settings.text("github_hosts").split(",")]
-    known = parsed is not None and (parsed[0] in hosts or bool(context.environ.get("GITHUB_API_URL")))
+    known = parsed is not None and (
+        parsed[0] in hosts or vouches(context.environ.get("GITHUB_API_URL"), parsed[0])
+    )
     return parsed if known else None
 
 
@@ -65,9 +69,7 @@ def split(repository: str) -> Place:
     return host, owner, name
 
 
-def token_of(context: Context, place: Place) -> str | None:
-    from swarm_core.github_token import find_token  # noqa: PLC0415  few commands need it
-
+def token_of(context: Context, place: Place) -> Token | None:
     return find_token(context.environ, place[0], token_file=context.settings.text("github_token_file"))
 
 
@@ -76,7 +78,12 @@ def _github(context: Context, place: Place, token: str | None, *, person: bool =
     from swarm_core.github import GitHubForge  # noqa: PLC0415
 
     host, owner, name = place
-    gate, clock = Governor(context, host, person), lambda: parse_iso(context.db.now())
-    return GitHubForge(
-        host, owner, name, token=token, api_url=context.environ.get("GITHUB_API_URL"), gate=gate, clock=clock
-    )
+    api_url = context.environ.get("GITHUB_API_URL")
+    mine = api_url if host == "github.com" or vouches(api_url, host) else None
+    gate, clock = Governor(context, host, person, account_of(token)), lambda: parse_iso(context.db.now())
+    return GitHubForge(host, owner, name, token=token, api_url=mine, gate=gate, clock=clock)
+
+
+def account_of(token: str | None) -> str:
+    """What tells one token's quota from another's, without telling the token."""
+    return hashlib.sha256(token.encode()).hexdigest()[:12] if token else ""

@@ -113,7 +113,8 @@ def _ask_all(context: Context, asks: Sequence[tuple[Access, str]], within: float
     waiting = 0
     for access, token in asks:
         try:
-            Governor(context, access.repository.partition("/")[0], person=True).enter()
+            host = access.repository.partition("/")[0]
+            Governor(context, host, person=True, account=forges.account_of(token)).enter()
         except ExternalFailure as error:
             told[access.repository] = replace(access, problem=error.message, offline=True)
             continue

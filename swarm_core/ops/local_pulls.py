@@ -83,8 +83,12 @@ class LocalForge:
         if tip is not None and tip != pull.head_commit:
             raise _moved(pull, pull.head_commit, tip)
 
-    def close_pull(self, number: int) -> None:
-        self._pull(number)
+    def close_pull(self, number: int) -> RemotePull:
+        """What becomes of it is in the record alone, so there is nothing to do but to say so."""
+        pull = self._pull(number)
+        state = PullState.MERGED if pull.state == PullState.MERGED else PullState.CLOSED
+        now = _remote(pull.number, pull.url, draft_of(pull), state)
+        return replace(now, merge_commit=pull.merge_commit)
 
     def delete_branch(self, branch: str, *, at: str) -> bool:
         return False

@@ -45,11 +45,8 @@ def merge_when_ready(context: Context, work: Instance, *, method: MergeMethod, a
     if not facts.hindrances and pull.mergeable is not None:
         return carry_out(context, forge, pull, method, actor=actor)
     with context.db.write():
+        _require_newest(context, pull)
         now = store.get(context.db, pull.id)
-        if (now.state, now.head_commit) != (pull.state, pull.head_commit):
-            raise Conflict(
-                f"pull request #{pull.number} has changed a moment ago", code="PULL_HEAD_MOVED", hint="try again"
-            )
         told = {"number": pull.number, "on": True, "method": str(method), "commit": now.head_commit}
         events.add(context.db, "pull:auto", instance_id=work.id, actor=actor, metadata=told)
         return store.change(context.db, now, auto_merge=str(method), auto_commit=now.head_commit, next_at=None)
@@ -92,8 +89,7 @@ def merge_asked(context: Context) -> None:
 
 def refreshed(context: Context, forge: Forge, pull: Pull) -> Facts:
     """The pull request as its forge has it now."""
-    look = forge.look([pulls.known_of(pull)]).get(pull.number)
-    return pull_look.take_in(context, pull, look) if look is not None else pull_look.facts_of(context, pull)
+    return pull_look.ask(context, forge, pull)
 
 
 def carry_out(context: Context, forge: Forge, pull: Pull, method: MergeMethod, *, actor: str) -> Pull:
@@ -138,8 +134,18 @@ def _now(context: Context, work: Instance) -> tuple[Forge, Facts]:
         return forge, pull_look.facts_of(context, pull)
     facts = refreshed(context, forge, pull)
     if facts.pull.state == PullState.OPEN:
+        _require_newest(context, facts.pull)
         _require_unmoved(forge, facts.pull)
     return forge, facts
+
+
+def _require_newest(context: Context, pull: Pull) -> None:
+    """Raise Conflict (PULL_HEAD_MOVED) if it is judged at another commit than the one that is recorded."""
+    now = store.get(context.db, pull.id)
+    if (now.state, now.head_commit) != (pull.state, pull.head_commit):
+        raise Conflict(
+            f"pull request #{pull.number} has changed a moment ago", code="PULL_HEAD_MOVED", hint="try again"
+        )
 
 
 def _require_unmoved(forge: Forge, pull: Pull) -> None:

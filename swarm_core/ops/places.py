@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from swarm_core.hosts.merging import printable as printable
 from swarm_core.models import Overlap
 
 OVERLAP, CONFLICT = "overlap", "conflict"
@@ -44,8 +45,3 @@ def _file(path: str, ranges: Sequence[Sequence[int]]) -> str:
 def _lines(first: int, last: int) -> str:
     first = max(first, 1)
     return f"{first}-{last}" if last > first else str(first)
-
-
-def printable(name: str) -> str:
-    """A file name that can be shown and sent: agents choose them."""
-    return "".join(c if c.isprintable() else "�" for c in name)

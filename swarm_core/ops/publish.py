@@ -9,8 +9,8 @@ import dataclasses
 from typing import Any
 
 from swarm_core.forge import Draft, RemotePull
-from swarm_core.models import Instance
-from swarm_core.ops import forges, pull_record
+from swarm_core.models import Instance, PullState
+from swarm_core.ops import forges, pull_look, pull_record
 from swarm_core.ops.context import Context
 from swarm_core.ops.steps import Job, Operation, Step
 from swarm_core.store import actions, pulls, relationships
@@ -56,8 +56,22 @@ def _push(job: Job) -> None:
 def _create(job: Job) -> dict[str, Any]:
     order = _order(job)
     opened = forges.at(job.context, order.repository).open_pull(order.draft)
+    _end_other(job, opened.number)
     # GitHub may not have noticed the push yet.
     return {"pull": dataclasses.asdict(dataclasses.replace(opened, head_commit=order.draft.head_commit))}
+
+
+def _end_other(job: Job, number: int) -> None:
+    """A branch has one open pull request: GitHub has ended any other, which nobody here has looked at since."""
+    context = job.context
+    other = pulls.open_of(context.db, job.instance.repo_path, job.instance.branch)
+    if other is None or (other.repository, other.number) == (_order(job).repository, number):
+        return
+    if other.repository:
+        other = pull_look.ask(context, forges.at(context, other.repository), other).pull
+    if other.state == PullState.OPEN:
+        with context.db.write():
+            pull_record.closed(context, pulls.get(context.db, other.id), actor=job.action.actor)
 
 
 def _done(job: Job) -> None:

@@ -7,13 +7,15 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from swarm_core.forge import Check, Comment, Look, Review
-from swarm_core.models import Pull, PullState
+from swarm_core.forge import Check, Comment, Forge, Known, Look, Review
+from swarm_core.models import Pull, PullState, parse_iso
 from swarm_core.ops import pull_record, texts
 from swarm_core.ops.context import Context
 from swarm_core.ops.pull_status import Facts
-from swarm_core.store import events, pull_facts, pulls
+from swarm_core.store import events, pull_facts
+from swarm_core.store import pulls as store
 
+_NOTICED_AFTER = 120.0  # seconds within which GitHub has certainly noticed a push
 _S = TypeVar("_S", Review, Comment)
 _R = TypeVar("_R", Check, Review, Comment)
 
@@ -21,23 +23,76 @@ _R = TypeVar("_R", Check, Review, Comment)
 def facts_of(context: Context, pull: Pull) -> Facts:
     """A pull request as it is known now."""
     db, key = context.db, pull.id
-    return Facts(pull, pull_facts.checks(db, key), pull_facts.reviews(db, key), pull_facts.comments(db, key))
+    found = (pull_facts.checks(db, key), pull_facts.reviews(db, key), pull_facts.comments(db, key))
+    return Facts(pull, *found, now=db.now(), grace=context.settings.number("checks_grace"))
 
 
-def take_in(context: Context, pull: Pull, look: Look) -> Facts:
-    """Store what a look has brought and tell what changed, in one transaction. A later look than ours is kept."""
-    with context.db.write():
-        before = facts_of(context, pulls.get(context.db, pull.id))
-        if before.pull.looked_at != pull.looked_at or before.pull.head_commit != pull.head_commit:
+def ask(context: Context, forge: Forge, pull: Pull, *, actor: str | None = None) -> Facts:
+    """Ask the forge now, take in what it says, and return that: whoever acts on it acts on nothing older."""
+    asked_at = context.db.now()
+    look = forge.look([known_of(pull)]).get(pull.number)
+    if look is None:
+        return facts_of(context, store.get(context.db, pull.id))
+    taken = take_in(context, pull, look, asked_at=asked_at, actor=actor)
+    return judged(taken, look) if taken.pull.state == PullState.OPEN else taken
+
+
+def judged(known: Facts, look: Look) -> Facts:
+    """What is known, with what a look has said of it in the place of what others may have stored since."""
+    remote = look.pull
+    mergeable = remote.mergeable if remote.mergeable is not None else known.pull.mergeable
+    same = remote.head_commit == known.pull.head_commit
+    pull = dataclasses.replace(
+        known.pull, head_commit=remote.head_commit, draft=remote.draft, mergeable=mergeable if same else None
+    )
+    checks = look.checks if look.checks is not None else known.checks if same else ()
+    reviews = known.reviews if look.reviews is None else look.reviews
+    return dataclasses.replace(known, pull=pull, checks=checks, reviews=reviews)
+
+
+def known_of(pull: Pull) -> Known:
+    """What a look may take as known."""
+    return Known(
+        number=pull.number,
+        head_branch=pull.head_branch,
+        head_commit=pull.head_commit,
+        base_branch=pull.base_branch,
+        updated_at=pull.forge_updated_at,
+        etags=json.loads(pull.etags),
+    )
+
+
+def take_in(
+    context: Context, pull: Pull, look: Look, *, asked_at: str | None = None, actor: str | None = None
+) -> Facts:
+    """Store what a look has brought and tell what changed, in one transaction.
+
+    Not what was asked before a look that is stored already, or before we pushed: GitHub's answer may be older than
+    the push that it follows.
+    """
+    db = context.db
+    with db.write():
+        before = facts_of(context, store.get(db, pull.id))
+        if _is_older(before.pull, look, asked_at or db.now(), db.now()):
             return before
-        _store(context, before, look)
-        after = facts_of(context, pulls.get(context.db, pull.id))
+        _store(context, before, look, asked_at or db.now())
+        after = facts_of(context, store.get(db, pull.id))
         _tell(context, before, after)
-        _end(context, after.pull, look)
-        return facts_of(context, pulls.get(context.db, pull.id))
+        _end(context, after.pull, look, actor or pull.forge)
+        return facts_of(context, store.get(db, pull.id))
 
 
-def _store(context: Context, before: Facts, look: Look) -> None:
+def _is_older(known: Pull, look: Look, asked_at: str, now: str) -> bool:
+    if (known.looked_at or "") > asked_at or known.state != PullState.OPEN:
+        return True
+    moved = look.pull.state == PullState.OPEN and look.pull.head_commit != known.head_commit
+    if not moved or known.head_commit != known.pushed_commit or known.head_at is None:
+        return False
+    age = (parse_iso(now) - parse_iso(known.head_at)).total_seconds()
+    return known.head_at >= asked_at or age < _NOTICED_AFTER
+
+
+def _store(context: Context, before: Facts, look: Look, asked_at: str) -> None:
     db, remote, pull = context.db, look.pull, before.pull
     moved = remote.head_commit != pull.head_commit
     now: dict[str, Any] = {
@@ -49,15 +104,17 @@ def _store(context: Context, before: Facts, look: Look) -> None:
         # While GitHub works it out nothing is known of the new commit, but all of the old one.
         "mergeable": remote.mergeable if remote.mergeable is not None or moved else pull.mergeable,
     }
+    if moved:
+        now["head_at"] = db.now()
     changed = {name: value for name, value in now.items() if getattr(pull, name) != value}
     if changed:
-        pull = pulls.change(db, pull, **changed)
-    pulls.looked(
+        pull = store.change(db, pull, **changed)
+    store.looked(
         db,
         pull,
         forge_updated_at=remote.updated_at,
         etags=json.dumps(dict(look.etags)),
-        looked_at=db.now(),
+        looked_at=asked_at,
         failures=0,
         failure="",
     )
@@ -76,7 +133,7 @@ def _tell(context: Context, before: Facts, after: Facts) -> None:
     if old.head_commit != new.head_commit:
         _event(context, new, "pull:updated", {"from": old.head_commit, "commit": new.head_commit})
         if new.auto_merge and new.auto_commit != new.head_commit:
-            pulls.change(context.db, new, auto_merge="", auto_commit=None)
+            store.change(context.db, new, auto_merge="", auto_commit=None)
             why = f"it moved on to {new.head_commit[:12]}"
             _event(context, new, "pull:auto", {"on": False, "why": why})
     if old.draft and not new.draft:
@@ -99,11 +156,11 @@ def _tell(context: Context, before: Facts, after: Facts) -> None:
             _event(context, new, "pull:commented", {"by": comment.author, "at": at, "trusted": comment.trusted})
 
 
-def _end(context: Context, pull: Pull, look: Look) -> None:
+def _end(context: Context, pull: Pull, look: Look, actor: str) -> None:
     if look.pull.state == PullState.MERGED:
-        pull_record.merged(context, pull, commit=look.pull.merge_commit, actor=pull.forge)
+        pull_record.merged(context, pull, commit=look.pull.merge_commit, actor=actor)
     elif look.pull.state == PullState.CLOSED:
-        pull_record.closed(context, pull, actor=pull.forge)
+        pull_record.closed(context, pull, actor=actor)
 
 
 def _event(context: Context, pull: Pull, name: str, more: dict[str, Any]) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from swarm_core.forge import Check, CheckState, Comment, Review, ReviewState
 from swarm_core.models import Instance, MessageKind, MessageState, Pull, PullState, parse_iso
-from swarm_core.ops import post, texts
+from swarm_core.ops import post, pull_look, texts
 from swarm_core.ops.context import Context, place
 from swarm_core.ops.pull_status import Facts
 from swarm_core.store import events, instances, messages, pull_facts, pulls
 
 LOG_BYTES = 16 * 1024
 _PATIENCE = 120.0  # seconds that a failed check waits for the others to end
+_LONGEST_PATIENCE = 1800.0
+_URL = re.compile(r"https?://[!-~]{1,500}")
 _SHOWN = 2000
 _NOT_BEGUN = frozenset({MessageState.ACCEPTED, MessageState.HELD})
 _LOG_SHOWN = 3000
@@ -37,7 +40,8 @@ def pieces(facts: Facts) -> list[Piece]:
     """Everything that is true now and an agent has to act on."""
     if facts.pull.state != PullState.OPEN:
         return []
-    found = [_failed(check) for check in facts.checks if check.state == CheckState.FAILED]
+    failed = [check for check in facts.checks if check.state == CheckState.FAILED and check.fault]
+    found = [_failed(check) for check in failed]
     if facts.pull.mergeable is False:
         found.append(_conflict(facts.pull))
     found += [_review(review) for review in _said(facts)]
@@ -67,17 +71,25 @@ def tell(context: Context, facts: Facts, log: Log) -> str | None:
 
 
 def _is_time(context: Context, facts: Facts, work: Instance, fresh: Iterable[Piece]) -> bool:
-    """Not while the author has commits that are not at the forge yet, nor while more checks are about to fail."""
+    """Not while the author has commits that are not at the forge yet, nor while more checks are about to fail.
+
+    Neither waits for ever: an author may have stopped there, and a check may never end.
+    """
     if work.cleaned or work.ended:
         return False
+    now, since = context.db.now(), pull_facts.since(context.db, facts.pull.id)
+    oldest = min(since.get(piece.key, now) for piece in fresh)
+    waited = (parse_iso(now) - parse_iso(oldest)).total_seconds()
+    if _has_more(context, work, facts.pull):
+        return waited >= _LONGEST_PATIENCE
+    failing = facts.checks_state == CheckState.FAILED and any(c.state == CheckState.PENDING for c in facts.checks)
+    return not failing or waited >= _PATIENCE
+
+
+def _has_more(context: Context, work: Instance, pull: Pull) -> bool:
+    """Whether the author's branch has commits that were not pushed; that others pushed more is no such thing."""
     tip = context.host(work).branch_tip(place(work))
-    if tip is not None and tip != facts.pull.head_commit:
-        return False
-    if facts.checks_state != CheckState.FAILED or all(c.state != CheckState.PENDING for c in facts.checks):
-        return True
-    since = pull_facts.since(context.db, facts.pull.id)
-    oldest = min(since[piece.key] for piece in fresh)
-    return (parse_iso(context.db.now()) - parse_iso(oldest)).total_seconds() >= _PATIENCE
+    return tip is not None and tip not in (pull.head_commit, pull.pushed_commit)
 
 
 def _send(context: Context, work: Instance, pull: Pull, fresh: list[Piece], logs: Mapping[str, str]) -> str | None:
@@ -93,6 +105,8 @@ def _send(context: Context, work: Instance, pull: Pull, fresh: list[Piece], logs
                 return None
             if any(known.get(piece.key) is not None for piece in fresh):
                 return None  # another process was quicker; the rest is told at the next look
+            if not {piece.key for piece in fresh} <= {p.key for p in pieces(pull_look.facts_of(context, now))}:
+                return None  # something was over while the logs were read
             body = f"{_text(pull, fresh, logs, whole=False)}\n\nAll of it is in {path}"
             message = messages.accept(
                 context.db,
@@ -113,19 +127,21 @@ def _send(context: Context, work: Instance, pull: Pull, fresh: list[Piece], logs
 
 
 def _take_back(context: Context, pull: Pull, true: set[str]) -> None:
-    """What is over is not told; a message nobody has seen yet goes when nothing in it is true any more."""
+    """What is over is not told; a message that nobody has seen yet goes when anything in it is true no more.
+
+    The rest of it is told again.
+    """
     db, told = context.db, pull_facts.told(context.db, pull.id)
-    over = {key for key, message_id in told.items() if key not in true}
-    dead = {m for m in told.values() if m is not None} - {m for key, m in told.items() if key in true}
-    waiting = [m for m in dead if messages.get(db, m).state in _NOT_BEGUN]
+    over = {key for key in told if key not in true}
+    waiting = [m for m in {told[key] for key in over} if m is not None and messages.get(db, m).state in _NOT_BEGUN]
     if not waiting and not any(told[key] is None for key in over):
         return
     with db.write():
-        pull_facts.forget(db, pull.id, over)
         for message_id in waiting:
             if messages.withdraw(db, message_id, why="it is no longer true"):
                 about = {"number": pull.number, "message_id": message_id}
                 events.add(db, "pull:outdated", instance_id=pull.instance_id, actor=pull.forge, metadata=about)
+        pull_facts.forget(db, pull.id, over)
 
 
 def _said(facts: Facts) -> list[Review]:
@@ -140,8 +156,8 @@ def _said(facts: Facts) -> list[Review]:
 
 
 def _failed(check: Check) -> Piece:
-    said = f"\n{texts.cut(check.summary, _SHOWN)}" if check.summary.strip() else ""
-    return Piece(f"check:{check.id}", f"The check {check.name!r} failed. {check.url}{said}", check)
+    said = f"\n{texts.quote(texts.cut(check.summary, _SHOWN))}" if check.summary.strip() else ""
+    return Piece(f"check:{check.id}", f"The check {check.name!r} failed. {_link(check.url)}{said}", check)
 
 
 def _conflict(pull: Pull) -> Piece:
@@ -155,19 +171,27 @@ def _conflict(pull: Pull) -> Piece:
 def _review(review: Review) -> Piece:
     verb = "requests changes" if review.state == ReviewState.CHANGES_REQUESTED else "reviewed"
     body = texts.quote(review.body) if review.body.strip() else ""
-    return Piece(f"review:{review.id}", f"{review.author} {verb}. {review.url}\n{body}".strip())
+    return Piece(f"review:{review.id}", f"{review.author} {verb}. {_link(review.url)}\n{body}".strip())
 
 
 def _comment(comment: Comment) -> Piece:
     at = f" on {comment.path}:{comment.line}" if comment.path else ""
     return Piece(
-        f"comment:{comment.id}", f"{comment.author} commented{at}. {comment.url}\n{texts.quote(comment.body)}"
+        f"comment:{comment.id}",
+        f"{comment.author} commented{at}. {_link(comment.url)}\n{texts.quote(comment.body)}",
     )
+
+
+def _link(url: str) -> str:
+    """An address, if it is one: whoever runs checks may write anything there."""
+    return url if _URL.fullmatch(url) else ""
 
 
 def _text(pull: Pull, fresh: list[Piece], logs: Mapping[str, str], *, whole: bool) -> str:
     """As a message, where long pieces are cut, or as the file that has all of them."""
     parts = [f"News of your pull request #{pull.number} ({pull.url}) at commit {pull.head_commit}:"]
+    if pull.pushed_commit not in (None, pull.head_commit):
+        parts.append("Somebody else has pushed to your branch: fetch it and bring it into your work first.")
     for piece in fresh:
         text = piece.text if whole else texts.cut(piece.text, _SHOWN)
         if log := logs.get(piece.key, ""):

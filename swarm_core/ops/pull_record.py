@@ -26,7 +26,7 @@ def opened(
 ) -> Pull:
     """The open pull request of a branch, new or at another commit, or one that was closed and is open again."""
     db = context.db
-    known = pulls.numbered(db, forge, work.repo_path, remote.number)
+    known = pulls.numbered(db, forge, work.repo_path, remote.number, repository)
     facts: dict[str, Any] = {
         "url": remote.url,
         "draft": remote.draft,
@@ -42,7 +42,10 @@ def opened(
         told = _told(pull) | {"base_branch": pull.base_branch, **uncommitted}
         events.add(db, "pull:opened", instance_id=work.id, actor=actor, metadata=told)
     else:
-        moved = {"mergeable": None} if known.head_commit != remote.head_commit else {}
+        moved: dict[str, Any] = {}
+        if known.head_commit != remote.head_commit:
+            moved = {"mergeable": None, "etags": "{}", "head_at": db.now()}
+            pull_facts.replace_checks(db, known.id, [])
         pull = pulls.change(db, known, next_at=None, closed_at=None, **facts, **moved)
         _tell_change(context, known, pull, actor)
     return pull
@@ -122,6 +125,7 @@ def _insert(
             created_at=now,
             updated_at=now,
             repository=repository,
+            head_at=now,
             **facts,
         ),
     )

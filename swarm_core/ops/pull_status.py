@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from swarm_core.forge import Check, CheckState, Comment, Review, ReviewState
-from swarm_core.models import Pull, PullState
+from swarm_core.models import Pull, PullState, parse_iso
 
 
 class PullStatus(StrEnum):
@@ -28,12 +28,24 @@ class PullStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A pull request with everything that hangs on it."""
+    """A pull request with everything that hangs on it, at the time `now`.
+
+    `grace` is for how many seconds after a push nobody takes a commit without checks for one that has none.
+    """
 
     pull: Pull
     checks: Sequence[Check] = ()
     reviews: Sequence[Review] = ()
     comments: Sequence[Comment] = ()
+    now: str = ""
+    grace: float = 0.0
+
+    @property
+    def checks_awaited(self) -> bool:
+        """Whether checks of the newest commit may still begin."""
+        if self.checks or not self.pull.repository or not self.pull.head_at or not self.now:
+            return False
+        return (parse_iso(self.now) - parse_iso(self.pull.head_at)).total_seconds() < self.grace
 
     @property
     def checks_state(self) -> str:
@@ -82,6 +94,8 @@ class Facts:
             found.append(f"checks failed: {', '.join(failed[:5])}")
         if pending:
             found.append(f"checks are not finished: {', '.join(pending[:5])}")
+        if self.checks_awaited:
+            found.append("its checks have not begun")
         if self.refused_by:
             found.append(f"changes are requested by {', '.join(self.refused_by[:5])}")
         return found
@@ -99,7 +113,7 @@ def status(facts: Facts) -> PullStatus:
         (pull.draft, PullStatus.DRAFT),
         (checks == CheckState.PENDING, PullStatus.CHECKS_PENDING),
         (bool(facts.approved_by), PullStatus.APPROVED),
-        (any(not c.outdated for c in facts.comments), PullStatus.COMMENTED),
+        (any(c.trusted and not c.outdated for c in facts.comments), PullStatus.COMMENTED),
         (checks == CheckState.PASSED, PullStatus.CHECKS_PASSED),
     )
     return next((state for holds, state in found if holds), PullStatus.OPEN)

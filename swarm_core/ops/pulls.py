@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from swarm_core.errors import Conflict, InvalidInput, NotFound
-from swarm_core.forge import Draft, Forge, Known
+from swarm_core.forge import Draft, Forge
 from swarm_core.hosts.base import BranchFacts
 from swarm_core.models import Instance, Kind, Pull, PullState, Relationship, Verdict
-from swarm_core.ops import forges, lineage, operations, publish, pull_body, pull_record, texts, verdict
+from swarm_core.ops import forges, lineage, operations, publish, pull_body, pull_look, pull_record, texts, verdict
 from swarm_core.ops.context import Context, nothing, place
 from swarm_core.ops.local_pulls import LocalForge, draft_of
 from swarm_core.store import instances, pulls
@@ -98,9 +97,12 @@ def close_pull(context: Context, target_id: str, *, actor: str) -> Pull:
             code="PULL_NOT_FOUND",
             hint="`swarm pr ls` lists those that are open",
         )
-    _forge(context, work, pull).close_pull(pull.number)
+    after = _forge(context, work, pull).close_pull(pull.number)
     with context.db.write():
-        return pull_record.closed(context, pulls.get(context.db, pull.id), actor=actor)
+        now = pulls.get(context.db, pull.id)
+        if after.state == PullState.MERGED:
+            return pull_record.merged(context, now, commit=after.merge_commit, actor=actor)
+        return pull_record.closed(context, now, actor=actor)
 
 
 def note_merged(context: Context, target_id: str, *, actor: str) -> Pull:
@@ -112,8 +114,8 @@ def note_merged(context: Context, target_id: str, *, actor: str) -> Pull:
     pull = newest(context, work)
     if pull.state == PullState.MERGED:
         return pull
-    look = _forge(context, work, pull).look([known_of(pull)]).get(pull.number)
-    if look is None or look.pull.state != PullState.MERGED:
+    found = pull_look.ask(context, _forge(context, work, pull), pull, actor=actor).pull
+    if found.state != PullState.MERGED:
         raise Conflict(
             f"{pull.base_branch} does not have commit {verdict.short(pull.head_commit)} of pull request"
             f" #{pull.number}",
@@ -121,11 +123,7 @@ def note_merged(context: Context, target_id: str, *, actor: str) -> Pull:
             hint=f"`swarm pr merge {work.id}` merges it, or `git merge`; the steps are in {pull.url}",
             details={"number": pull.number, "base_branch": pull.base_branch, "head_commit": pull.head_commit},
         )
-    with context.db.write():
-        now = newest(context, work)
-        if now.id != pull.id or now.head_commit != pull.head_commit:
-            raise Conflict(f"pull request #{pull.number} has changed a moment ago", hint="try again")
-        return pull_record.merged(context, now, commit=look.pull.merge_commit or pull.head_commit, actor=actor)
+    return found
 
 
 def newest(context: Context, work: Instance) -> Pull:
@@ -138,19 +136,6 @@ def newest(context: Context, work: Instance) -> Pull:
             hint=f"`swarm pr open {work.id}` opens it",
         )
     return pull
-
-
-def known_of(pull: Pull) -> Known:
-    """What a look may take as known; a change in the very second of the last look may have been only half seen."""
-    settled = pull.looked_at is not None and pull.forge_updated_at[:19] < pull.looked_at[:19]
-    return Known(
-        number=pull.number,
-        head_branch=pull.head_branch,
-        head_commit=pull.head_commit,
-        base_branch=pull.base_branch,
-        updated_at=pull.forge_updated_at if settled else "",
-        etags=json.loads(pull.etags),
-    )
 
 
 def forge_of(context: Context, pull: Pull, *, person: bool = True) -> Forge:

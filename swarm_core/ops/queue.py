@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +106,8 @@ def outlook(context: Context) -> list[Outlook]:
 def run(context: Context, *, again: bool = False) -> int:
     """Merge everything in the queue that can be merged now; returns how many were. One process at a time.
 
-    A base branch on which the check has failed is tried again only when it has changed, or with `again`.
+    With `again` nothing recorded is taken for granted: forges are asked about what waits, and a base branch on
+    which the check has failed is tried again though it has not changed.
     """
     places = dict.fromkeys(_place(entry) for entry in queue.waiting(context.db))
     lines = [_Line(context, repo_path, base, again=again) for repo_path, base in places]
@@ -145,6 +146,7 @@ class _Line:
         self._repo_path = repo_path
         self._base = base
         self._again = again
+        self._looked: set[int] = set()
         self.merged = 0
 
     def work_off(self) -> None:
@@ -169,6 +171,13 @@ class _Line:
             except Conflict as error:
                 if error.details.get("reason") != "base_moved":
                     raise
+                self._put_back()
+
+    def _put_back(self) -> None:
+        with self._context.db.write():
+            for entry in queue.waiting(self._context.db):
+                if self._is_mine(entry) and entry.state == queue.MERGING:
+                    queue.change(self._context.db, entry, state=queue.WAITING, detail=entry.detail)
 
     def _note(self, why: str) -> None:
         """On all of them; what was about to be merged is looked at again."""
@@ -187,11 +196,13 @@ class _Line:
         return _place(entry) == (self._repo_path, self._base)
 
     def _look(self, entry: Queued) -> Facts:
-        """As its forge has it now; GitHub is not asked about what has to wait anyway."""
+        """As its forge has it now; GitHub is asked about what has to wait anyway only once, and only `again`."""
         pull = store.get(self._context.db, entry.pull_id)
         facts = pull_look.facts_of(self._context, pull)
         waits = pull.repository and (_is_asked(entry) or _but_conflicts(facts).hindrances)
-        if pull.state != PullState.OPEN or (waits and pull.head_commit == entry.head_commit):
+        is_due = self._again and entry.id not in self._looked
+        self._looked.add(entry.id)
+        if pull.state != PullState.OPEN or (waits and not is_due and pull.head_commit == entry.head_commit):
             return facts
         return merging.refreshed(self._context, pulls.forge_of(self._context, pull, person=False), pull)
 
@@ -299,7 +310,7 @@ class _Line:
                 queue.change(self._context.db, one.entry, state=queue.MERGING)
         pull = good[0].facts.pull
         if pull.repository:
-            self._merge_there(pulls.forge_of(self._context, pull, person=False), good)
+            self._merge_there(host, pulls.forge_of(self._context, pull, person=False), whole.base_commit, good)
         else:
             self._land(host, _first(whole, len(good)), good)
         return True
@@ -319,14 +330,28 @@ class _Line:
                 queue.change(self._context.db, one.entry, state=queue.MERGED)
         self.merged += len(good)
 
-    def _merge_there(self, forge: Forge, good: Sequence[Ready]) -> None:
-        """GitHub merges one after the other; when it refuses one, that and those after it wait."""
+    def _merge_there(self, host: Host, forge: Forge, base_commit: str, good: Sequence[Ready]) -> None:
+        """GitHub merges one after the other; when it refuses one, that and those after it wait.
+
+        Raises Conflict (`base_moved`) when the base there has become what nobody has checked.
+        """
+        ours = {base_commit}
         for one in good:
+            self._require_base(host, one.facts.pull, ours)
             method = MergeMethod(one.entry.method)
-            merging.carry_out(self._context, forge, one.facts.pull, method, actor=one.entry.asked_by)
+            merged = merging.carry_out(self._context, forge, one.facts.pull, method, actor=one.entry.asked_by)
             with self._context.db.write():
                 queue.change(self._context.db, one.entry, state=queue.MERGED)
             self.merged += 1
+            ours.add(merged.merge_commit or "")
+
+    def _require_base(self, host: Host, pull: Pull, ours: Set[str]) -> None:
+        found = self._base_commit(host, pull)
+        if found not in ours:
+            raise Conflict(
+                f"{self._base} has moved on to {found[:12]} since it was checked",
+                details={"reason": "base_moved", "branch": self._base, "found": found},
+            )
 
     def _recipe(self, batch: Sequence[Ready], base_commit: str, command: list[str]) -> checking.Recipe:
         return checking.Recipe(

@@ -354,20 +354,51 @@ _MESSAGES = (
 )
 
 _PULLS = (
-    "ALTER TABLE pulls ADD COLUMN repository TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE pulls ADD COLUMN draft INTEGER NOT NULL DEFAULT 0",
-    "ALTER TABLE pulls ADD COLUMN pushed_commit TEXT",
-    "ALTER TABLE pulls ADD COLUMN mergeable INTEGER",
-    "ALTER TABLE pulls ADD COLUMN merge_commit TEXT",
-    "ALTER TABLE pulls ADD COLUMN forge_updated_at TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE pulls ADD COLUMN etags TEXT NOT NULL DEFAULT '{}'",
-    "ALTER TABLE pulls ADD COLUMN looked_at TEXT",
-    "ALTER TABLE pulls ADD COLUMN next_at TEXT",
-    "ALTER TABLE pulls ADD COLUMN failures INTEGER NOT NULL DEFAULT 0",
-    "ALTER TABLE pulls ADD COLUMN failure TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE pulls ADD COLUMN auto_merge TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE pulls ADD COLUMN auto_commit TEXT",
-    "ALTER TABLE pulls ADD COLUMN closed_at TEXT",
+    # A remote may come to lead to another repository, whose pull requests have the same numbers.
+    """CREATE TABLE pulls_kept (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        forge TEXT NOT NULL,
+        repo_path TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        url TEXT NOT NULL,
+        instance_id TEXT NOT NULL REFERENCES instances(id),
+        opened_by TEXT NOT NULL,
+        head_branch TEXT NOT NULL,
+        base_branch TEXT NOT NULL,
+        head_commit TEXT NOT NULL,
+        title TEXT NOT NULL,
+        body TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('open', 'merged', 'closed')),
+        created_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL,
+        repository TEXT NOT NULL DEFAULT '',
+        draft INTEGER NOT NULL DEFAULT 0,
+        pushed_commit TEXT,
+        head_at TEXT,
+        mergeable INTEGER,
+        merge_commit TEXT,
+        forge_updated_at TEXT NOT NULL DEFAULT '',
+        etags TEXT NOT NULL DEFAULT '{}',
+        looked_at TEXT,
+        next_at TEXT,
+        failures INTEGER NOT NULL DEFAULT 0,
+        failure TEXT NOT NULL DEFAULT '',
+        auto_merge TEXT NOT NULL DEFAULT '',
+        auto_commit TEXT,
+        closed_at TEXT,
+        UNIQUE (forge, repo_path, repository, number)
+    )""",
+    """INSERT INTO pulls_kept (id, forge, repo_path, number, url, instance_id, opened_by, head_branch, base_branch,
+            head_commit, title, body, state, created_at, updated_at)
+        SELECT id, forge, repo_path, number, url, instance_id, opened_by, head_branch, base_branch,
+            head_commit, title, body, state, created_at, updated_at
+        FROM pulls""",
+    "DROP TABLE pulls",
+    "ALTER TABLE pulls_kept RENAME TO pulls",
+    "CREATE UNIQUE INDEX pulls_open ON pulls(repo_path, head_branch) WHERE state = 'open'",
+    "CREATE INDEX pulls_instance ON pulls(instance_id)",
+    "CREATE INDEX pulls_branch ON pulls(repo_path, head_branch, id)",
+    "CREATE INDEX pulls_merged ON pulls(merge_commit) WHERE merge_commit IS NOT NULL",
     "CREATE INDEX pulls_followed ON pulls(next_at) WHERE state = 'open'",
     """CREATE TABLE pull_checks (
         pull_id INTEGER NOT NULL REFERENCES pulls(id),
@@ -377,6 +408,7 @@ _PULLS = (
         url TEXT NOT NULL,
         summary TEXT NOT NULL,
         job INTEGER,
+        fault INTEGER NOT NULL DEFAULT 1,
         PRIMARY KEY (pull_id, id)
     ) WITHOUT ROWID""",
     """CREATE TABLE pull_reviews (
@@ -413,6 +445,7 @@ _PULLS = (
     ) WITHOUT ROWID""",
     """CREATE TABLE forge_quota (
         host TEXT NOT NULL,
+        account TEXT NOT NULL DEFAULT '',
         resource TEXT NOT NULL,
         quota INTEGER,
         remaining INTEGER,
@@ -421,7 +454,7 @@ _PULLS = (
         window_at TEXT NOT NULL,
         spent INTEGER NOT NULL DEFAULT 0,
         seen_at TEXT NOT NULL,
-        PRIMARY KEY (host, resource)
+        PRIMARY KEY (host, account, resource)
     ) WITHOUT ROWID""",
     """CREATE TABLE forge_issues (
         host TEXT NOT NULL,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from swarm_core.forge import Check, Comment, Review
 from swarm_core.store.database import Database
 
-_TRUTHS = ("outdated", "trusted")
+_CHUNK = 500
+_TRUTHS = ("outdated", "trusted", "fault")
+_IN_VAIN = "('expired', 'failed')"
 
 
 def replace_checks(db: Database, pull_id: int, checks: Sequence[Check]) -> None:
@@ -39,9 +42,35 @@ def comments(db: Database, pull_id: int) -> list[Comment]:
     return [Comment(**_fields(row)) for row in _rows(db, "pull_comments", pull_id, "at, id")]
 
 
+def checks_of(db: Database, pull_ids: Sequence[int]) -> dict[int, list[Check]]:
+    """Of many pull requests at once, as `checks` has them; so are the next two."""
+    return {
+        key: [Check(**_fields(row)) for row in rows]
+        for key, rows in _many(db, "pull_checks", pull_ids, "name, id")
+    }
+
+
+def reviews_of(db: Database, pull_ids: Sequence[int]) -> dict[int, list[Review]]:
+    return {
+        key: [Review(**_fields(row)) for row in rows]
+        for key, rows in _many(db, "pull_reviews", pull_ids, "at, id")
+    }
+
+
+def comments_of(db: Database, pull_ids: Sequence[int]) -> dict[int, list[Comment]]:
+    return {
+        key: [Comment(**_fields(row)) for row in rows]
+        for key, rows in _many(db, "pull_comments", pull_ids, "at, id")
+    }
+
+
 def told(db: Database, pull_id: int) -> dict[str, str | None]:
-    """What the agent was told of, and in which message; None is what is true and was not told yet."""
-    rows = db.rows("SELECT key, message_id FROM pull_news WHERE pull_id = ?", (pull_id,))
+    """What the agent was told of, and in which message; None is what is known and not told, or told in vain."""
+    rows = db.rows(
+        f"SELECT n.key, CASE WHEN m.state IN {_IN_VAIN} THEN NULL ELSE m.id END AS message_id"
+        " FROM pull_news n LEFT JOIN messages m ON m.id = n.message_id WHERE n.pull_id = ?",
+        (pull_id,),
+    )
     return {str(row["key"]): row["message_id"] for row in rows}
 
 
@@ -62,9 +91,13 @@ def note(db: Database, pull_id: int, keys: Iterable[str], *, message_id: str | N
 
 
 def forget(db: Database, pull_id: int, keys: Iterable[str]) -> None:
-    """News that was never told and is no longer true."""
+    """News that nobody has seen and that is no longer true."""
     for key in keys:
-        db.execute("DELETE FROM pull_news WHERE pull_id = ? AND key = ? AND message_id IS NULL", (pull_id, key))
+        db.execute(
+            "DELETE FROM pull_news WHERE pull_id = ? AND key = ? AND (message_id IS NULL"
+            f" OR message_id IN (SELECT id FROM messages WHERE state IN {_IN_VAIN}))",
+            (pull_id, key),
+        )
 
 
 def _replace(db: Database, table: str, pull_id: int, records: Sequence[Any]) -> None:
@@ -79,6 +112,17 @@ def _replace(db: Database, table: str, pull_id: int, records: Sequence[Any]) -> 
 
 def _rows(db: Database, table: str, pull_id: int, order: str) -> list[sqlite3.Row]:
     return db.rows(f"SELECT * FROM {table} WHERE pull_id = ? ORDER BY {order}", (pull_id,))
+
+
+def _many(
+    db: Database, table: str, pull_ids: Sequence[int], order: str
+) -> Iterator[tuple[int, list[sqlite3.Row]]]:
+    """The rows of each pull request that has some."""
+    for some in (pull_ids[start : start + _CHUNK] for start in range(0, len(pull_ids), _CHUNK)):
+        marks = ", ".join("?" for _ in some)
+        rows = db.rows(f"SELECT * FROM {table} WHERE pull_id IN ({marks}) ORDER BY pull_id, {order}", some)
+        for key, found in itertools.groupby(rows, key=lambda row: int(row["pull_id"])):
+            yield key, list(found)
 
 
 def _fields(row: sqlite3.Row) -> dict[str, Any]:

@@ -52,8 +52,11 @@ def get(db: Database, pull_id: int) -> Pull:
     return _pull(row)
 
 
-def numbered(db: Database, forge: str, repo_path: str, number: int) -> Pull | None:
-    row = db.row(f"{_SELECT} WHERE forge = ? AND repo_path = ? AND number = ?", (forge, repo_path, number))
+def numbered(db: Database, forge: str, repo_path: str, number: int, repository: str = "") -> Pull | None:
+    row = db.row(
+        f"{_SELECT} WHERE forge = ? AND repo_path = ? AND repository = ? AND number = ?",
+        (forge, repo_path, repository, number),
+    )
     return _pull(row) if row else None
 
 

@@ -10,6 +10,7 @@ from swarm_core.store.database import Database
 
 WAITING, MERGING, MERGED, LEFT = "waiting", "merging", "merged", "left"
 _SELECT = f"SELECT {', '.join(f.name for f in dataclasses.fields(Queued))} FROM merge_queue"
+_LATEST = 100
 _OPEN = f"state IN ('{WAITING}', '{MERGING}')"
 
 
@@ -42,11 +43,10 @@ def waiting(db: Database) -> list[Queued]:
 
 
 def newest(db: Database, *, limit: int) -> list[Queued]:
-    """What is over, newest first."""
-    return [
-        Queued(*row)
-        for row in db.rows(f"{_SELECT} WHERE NOT ({_OPEN}) ORDER BY updated_at DESC, id DESC LIMIT ?", (limit,))
-    ]
+    """What is over, newest first, among those that were put there last."""
+    rows = db.rows(f"{_SELECT} WHERE NOT ({_OPEN}) ORDER BY id DESC LIMIT ?", (max(limit, _LATEST),))
+    found = sorted((Queued(*row) for row in rows), key=lambda e: (e.updated_at, e.id), reverse=True)
+    return found[:limit]
 
 
 def change(db: Database, entry: Queued, *, state: str, detail: str = "", head_commit: str | None = None) -> Queued:

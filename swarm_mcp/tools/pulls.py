@@ -134,8 +134,7 @@ def _describe(found: Facts, now: str) -> dict[str, Any]:
         "changes_requested_by": found.refused_by,
         "comments": [
             {"author": c.author, "path": c.path, "line": c.line, "body": c.body[:_LONGEST], "url": c.url}
-            for c in found.comments[-_MOST:]
-            if c.trusted and not c.outdated
+            for c in [c for c in found.comments if c.trusted and not c.outdated][-_MOST:]
         ],
         "age_s": looked,
         "merge_commit": pull.merge_commit,
@@ -152,7 +151,9 @@ def _is_at(call: Call, result: dict[str, Any]) -> bool:
 
 
 def _is_merged(call: Call, result: dict[str, Any]) -> bool:
-    return bool(result["state"] == PullState.MERGED)
+    """With another pull request since then an equal call is a wish to merge that one."""
+    newest = call.swarm.pulls.of(call.arguments["instance_id"]).pull
+    return bool(result["state"] == PullState.MERGED and result["pr_url"] == newest.url)
 
 
 CREATE = Tool(

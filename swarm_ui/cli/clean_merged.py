@@ -10,7 +10,6 @@ from swarm_core.errors import SwarmError
 from swarm_core.models import PullState
 from swarm_core.ops import clean_merged
 from swarm_core.ops.clean_merged import Offer
-from swarm_core.ops.pulls import forge_of
 from swarm_core.swarm import Swarm
 from swarm_ui import views
 from swarm_ui.cli import output
@@ -88,9 +87,8 @@ def _delete_remote(swarm: Swarm, offer: Offer) -> dict[str, Any]:
     pull = offer.pull
     if pull.state != PullState.MERGED or not pull.repository:
         return {"remote_deleted": False, "remote_problem": "it was not merged at GitHub"}
-    swarm.context.report(f"deleting {pull.head_branch} at {pull.repository}")
     try:
-        deleted = forge_of(swarm.context, pull).delete_branch(pull.head_branch, at=pull.head_commit)
+        deleted = swarm.pulls.delete_branch(pull)
     except SwarmError as error:
         return {"remote_deleted": False, "remote_problem": f"{error.message} [{error.code}]"}
     return {"remote_deleted": deleted, "remote_problem": "" if deleted else "it is gone or has moved on"}

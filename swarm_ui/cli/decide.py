@@ -143,13 +143,14 @@ def merged(instance: parameters.One, json: parameters.Json = False) -> None:
       git merge --no-ff work/work-12-a1
       swarm merged work-12-a1
     """
-    from swarm_core.models import as_json
+    from swarm_ui import pull_views
     from swarm_ui.cli.session import opened
 
     with opened() as swarm:
         pull = swarm.note_merged(instance)
+        found, now = swarm.pulls.of(instance), swarm.context.db.now()
     if json:
-        output.write_json(as_json(pull))
+        output.write_json(pull_views.pull_json(found, now))
     else:
         output.write(f"{pull.instance_id}: pull request #{pull.number} is merged into {pull.base_branch}")
 

@@ -254,8 +254,9 @@ def wait(
 ) -> None:
     """Wait until an instance's pull request has come so far; for scripts.
 
-    Ends with 0 when it has, and with 1 and PULL_NOT_MERGEABLE when it cannot any more (checks failed, a conflict,
-    closed) or the time is up. Without a coordinator it asks the forge itself.
+    One that is not opened yet is waited for. Ends with 0 when it has come so far, and with 1 and
+    PULL_NOT_MERGEABLE when it cannot any more (checks failed, a conflict, closed) or the time is up, or
+    PULL_NOT_FOUND when none was opened until then. Without a coordinator it asks the forge itself.
 
     --json prints the pull request.
 
@@ -298,15 +299,21 @@ def _change_queue(desk: PullDesk, names: list[str], method: str | None, *, remov
 def _await(swarm: Swarm, instance: str, until: str, timeout: int) -> Facts:
     import time
 
-    from swarm_core.errors import Conflict
+    from swarm_core.errors import Conflict, NotFound
 
     deadline = time.monotonic() + timeout if timeout else None
     while True:
-        found = _looked_at(swarm, instance)
+        late = deadline is not None and time.monotonic() >= deadline
+        try:
+            found = _looked_at(swarm, instance)
+        except NotFound as error:
+            if late or error.code != "PULL_NOT_FOUND":
+                raise
+            time.sleep(_POLL)
+            continue
         state = progress(found, until)
         if state == "there":
             return found
-        late = deadline is not None and time.monotonic() >= deadline
         if state == "never" or late:
             why = "; ".join(found.hindrances) if state == "never" else "the time is up"
             raise Conflict(
@@ -315,7 +322,9 @@ def _await(swarm: Swarm, instance: str, until: str, timeout: int) -> Facts:
                 hint=f"`swarm pr show {found.pull.instance_id}` has more",
                 details={"hindrances": found.hindrances, "state": found.pull.state},
             )
-        time.sleep(_POLL_REMOTE if found.pull.repository else _POLL)
+        pause = _POLL_REMOTE if found.pull.repository else _POLL
+        left = deadline - time.monotonic() if deadline is not None else pause
+        time.sleep(max(0.0, min(pause, left)))
 
 
 def _looked_at(swarm: Swarm, instance: str) -> Facts:
@@ -343,7 +352,7 @@ def progress(found: Facts, until: str) -> str:
     if until == "merged" or over:
         return "there" if merged else "never" if over else "not yet"
     if until == "checks":
-        none_to_come = not checks and not pull.repository and pull.looked_at is not None
+        none_to_come = not checks and not found.checks_awaited and pull.looked_at is not None
         return "never" if checks == "failed" else "there" if checks == "passed" or none_to_come else "not yet"
     if checks == "failed" or pull.mergeable is False:
         return "never"

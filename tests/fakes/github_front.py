@@ -40,7 +40,20 @@ _ANSWERS: dict[str, tuple[int, str, dict[str, str]]] = {
 KINDS = (
     frozenset(_ANSWERS)
     | frozenset(BROKEN)
-    | {"slow", "drip", "truncated", "nonsense", "html", "drop", "lost", "loop", "permanent", "echo"}
+    | {
+        "slow",
+        "drip",
+        "drip_head",
+        "large",
+        "truncated",
+        "nonsense",
+        "html",
+        "drop",
+        "lost",
+        "loop",
+        "permanent",
+        "echo",
+    }
 )
 
 
@@ -163,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
             kind = github.failure_of(self.command, self.path)
             if kind and kind != "lost":
                 github.count()
-                status, headers, data = _instead(kind, github)
+                status, headers, data = _instead(kind, github, self.path)
             else:
                 status, headers, data = self._answer(body)
             github.record(self.command, self.path, 0 if kind == "lost" else status)
@@ -199,6 +212,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self._head(200, {}, 100_000)
                 while not closing.wait(0.02):
                     self.wfile.write(b" ")
+            case "drip_head":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                while not closing.wait(0.02):
+                    self.wfile.write(b"x")
+            case "large":
+                self._head(200, {}, 40_000_000)
+                with contextlib.suppress(OSError):  # a reader that has had enough
+                    self.wfile.write(b" " * 40_000_000)
             case "truncated":
                 self._head(200, {}, 1000)
                 self.wfile.write(b'[{"number": 1, "ti')
@@ -220,11 +241,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(length))
         self.end_headers()
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """GitHub's clock is the stand-in's."""
+        moment = self.server.github.now().timestamp() if timestamp is None else timestamp
+        return super().date_time_string(int(moment))
+
     def log_message(self, format: str, *args: Any) -> None:
         return
 
 
-def _instead(kind: str, github: GitHubServer) -> tuple[int, dict[str, str], bytes]:
+def _instead(kind: str, github: GitHubServer, path: str) -> tuple[int, dict[str, str], bytes]:
     """An answer in place of the right one; the status is 0 if it is none that can be sent whole."""
     match kind:
         case "nonsense":
@@ -234,9 +260,10 @@ def _instead(kind: str, github: GitHubServer) -> tuple[int, dict[str, str], byte
         case "echo":
             said = f"Bad credentials: token {github.token} at https://x:{github.token}@github.example"
             return 401, github.headers(), json.dumps({"message": said}).encode()
+    resource = {"X-RateLimit-Resource": "graphql" if path.endswith("/graphql") else "core"}
     if kind in BROKEN:
-        return 200, github.headers() | {"X-RateLimit-Resource": "graphql"}, json.dumps(BROKEN[kind]).encode()
+        return 200, github.headers() | resource, json.dumps(BROKEN[kind]).encode()
     if kind not in _ANSWERS:
         return 0, {}, b""
     status, message, more = _ANSWERS[kind]
-    return status, github.headers() | more, json.dumps({"message": message}).encode()
+    return status, github.headers() | resource | more, json.dumps({"message": message}).encode()

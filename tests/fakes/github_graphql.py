@@ -12,7 +12,7 @@ _KNOWN = """
     isDraft title headRefName headRefOid baseRefName updatedAt mergeable isCrossRepository
     headRepositoryOwner login mergeCommit oid commits last nodes commit statusCheckRollup contexts first
     reviews comments reviewThreads totalCount pageInfo hasNextPage __typename CheckRun databaseId status
-    conclusion detailsUrl summary checkSuite app slug StatusContext id context targetUrl description
+    conclusion detailsUrl summary checkSuite app slug StatusContext id context createdAt targetUrl description
 """
 _MERGEABLE = {True: "MERGEABLE", False: "CONFLICTING", None: "UNKNOWN"}
 
@@ -23,6 +23,11 @@ BROKEN: dict[str, dict[str, Any]] = {
     "graphql_forbidden": {
         "data": {"repository": {}},
         "errors": [{"type": "FORBIDDEN", "message": "Resource not accessible by personal access token"}],
+    },
+    "graphql_silent": {"data": {"repository": {"p1": None}}},
+    "graphql_heavy": {
+        "data": None,
+        "errors": [{"type": "RESOURCE_LIMITS_EXCEEDED", "message": "Resource limits for this query exceeded."}],
     },
     "graphql_broken": {"data": None, "errors": [{"message": "Something went wrong while executing your query."}]},
 }
@@ -100,6 +105,7 @@ def _status(status: dict[str, Any]) -> dict[str, Any]:
         "id": f"SC_{status['id']}",
         "context": status["context"],
         "state": status["state"].upper(),
+        "createdAt": status["created_at"],
         "targetUrl": status["target_url"],
         "description": status["description"],
     }

@@ -328,7 +328,8 @@ class Repo:
         known = self.statuses.setdefault(commit, [])
         known[:] = [status for status in known if status["context"] != context]
         said = {"description": description, "target_url": target_url}
-        known.append({"id": made, "context": context, "state": state, **said})
+        at = spelled(self.now())
+        known.append({"id": made, "context": context, "state": state, "created_at": at, "updated_at": at, **said})
         return made
 
     # GitHub itself

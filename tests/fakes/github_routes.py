@@ -213,7 +213,7 @@ def request_reviewers(call: Call) -> Reply:
     if any(name not in call.repo.collaborators for name in names):
         said = "Reviews may only be requested from collaborators. One or more of the users or teams is not."
         raise Refused(422, said)
-    call.repo.edit(pull.number, reviewers=[*pull.reviewers, *names])
+    call.repo.edit(pull.number, reviewers=[*pull.reviewers, *(n for n in names if n not in pull.reviewers)])
     return Reply(_pull_json(call.repo, pull), 201)
 
 
@@ -223,6 +223,14 @@ def list_check_runs(call: Call) -> Reply:
     if call.query.get("filter", "latest") == "latest":
         runs = list({(run["app"]["slug"], run["name"]): run for run in runs}.values())
     return Reply(rows=runs, wrap=lambda page: {"total_count": len(runs), "check_runs": page})
+
+
+@route("GET", r"/check-runs/(?P<number>\d+)")
+def get_check_run(call: Call) -> Reply:
+    found = [run for runs in call.repo.runs.values() for run in runs if run["id"] == call.number]
+    if not found:
+        raise Refused(404, "Not Found")
+    return Reply(found[0])
 
 
 @route("GET", f"/commits/{_SHA}/status", pages=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from swarm_core.errors import ExternalFailure
 from swarm_core.forge import Draft, Quota
 from swarm_core.github import GitHubForge
 from tests.fakes import github_server
@@ -26,17 +27,22 @@ class Clock:
 
 
 class Gate:
-    """Notes every request and its end; `closed` is raised instead of letting one through."""
+    """Notes every request and its end; `closed` is raised instead of letting one through, as after `most`."""
 
     def __init__(self) -> None:
         self.entered = 0
+        self.resources: list[str] = []
         self.left: list[tuple[int | None, Quota | None, float | None]] = []
         self.closed: Exception | None = None
+        self.most: int | None = None
 
-    def enter(self) -> None:
+    def enter(self, resource: str) -> None:
         if self.closed is not None:
             raise self.closed
+        if self.entered == self.most:
+            raise ExternalFailure("no more", code="GITHUB_RATE_LIMITED", hint="later")
         self.entered += 1
+        self.resources.append(resource)
 
     def leave(self, *, status: int | None, quota: Quota | None, retry_after: float | None) -> None:
         self.left.append((status, quota, retry_after))

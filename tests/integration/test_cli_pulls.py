@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 
 from swarm_core.models import Instance
 from tests.integration.cli_fixture import Cli, Done
+from tests.integration.github_fixture import HubWorld, hub
 from tests.integration.merge_fixture import Check, check, commit_main, proposed, put, rev
-from tests.support import wait_until
+from tests.support import git_run, wait_until
 from tests.world import World
 
-__all__ = ["check"]
+__all__ = ["check", "hub"]
 
 COMMANDS = ("open", "show", "merge", "close", "queue", "wait")
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\nsecond line\u202e"
@@ -152,6 +154,53 @@ def test_a_wait_ends_when_it_has_come_so_far_and_not_when_it_cannot(cli: Cli, wo
     assert json.loads(out)["state"] == "merged"
 
 
+def test_a_wait_begins_before_the_pull_request_is_opened(cli: Cli, world: World) -> None:
+    with world.open() as swarm:
+        work = proposed(world, swarm, 1)
+        with swarm.context.db.write():
+            swarm.context.db.execute("DELETE FROM pulls")
+    began = time.monotonic()
+    assert refused(cli("pr", "wait", work.id, "--timeout", "2", "--json", check=1), "PULL_NOT_FOUND")
+    assert time.monotonic() - began >= 2
+    waiting = cli.start("pr", "wait", work.id, "--until", "ready", "--timeout", "60", "--json")
+    try:
+        cli("pr", "ls")  # as long as the other takes to begin
+        cli("pr", "open", work.id)
+        out, err = waiting.communicate(timeout=60)
+    finally:
+        waiting.kill()
+    assert waiting.returncode == 0, err
+    assert json.loads(out)["status"] == "open"
+
+
+def test_a_wait_at_github_ends_without_checks_but_not_before_they_could_begin(hub: HubWorld) -> None:
+    with hub.open() as swarm:
+        work, pull = hub.proposed(swarm)
+
+    def wait(until: str, grace: int, check: int) -> Done:
+        at_hub = Cli(hub.home, hub.repo, hub.environ | {"SWARM_CHECKS_GRACE": str(grace)})
+        return at_hub("pr", "wait", work.id, "--until", until, "--timeout", "1", "--json", check=check)
+
+    for until in ("checks", "ready"):
+        early = wait(until, 3600, 1)
+        assert refused(early, "PULL_NOT_MERGEABLE")
+        assert early.json["error"]["details"]["hindrances"] == ["its checks have not begun"]
+    for until in ("checks", "ready"):
+        assert wait(until, 0, 0).json["status"] == "open"
+    hub.hub.add_check(pull.head_commit, "unit", "in_progress", None)
+    assert refused(wait("checks", 0, 1), "PULL_NOT_MERGEABLE")
+
+
+def test_what_was_merged_by_hand_is_printed_as_every_command_prints_it(cli: Cli, world: World) -> None:
+    [work] = works(world, 1)
+    git_run(world.repo, "merge", "-q", "--no-ff", work.branch)
+    noted, shown = (cli(*words, work.id, "--json").json for words in (("merged",), ("pr", "show")))
+    ages = noted.pop("age_s"), shown.pop("age_s")
+    assert None not in ages
+    assert noted == shown
+    assert (noted["status"], noted["checks"]) == ("merged", [])
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -183,7 +232,8 @@ def test_nobody_of_that_name_and_nothing_opened_end_with_1(cli: Cli, world: Worl
             swarm.context.db.execute("DELETE FROM pulls")
     assert refused(cli("pr", command, "work-99-a1", "--json", check=1), "INSTANCE_NOT_FOUND")
     if command != "open":
-        assert "swarm pr" in refused(cli("pr", command, work.id, "--json", check=1), "PULL_NOT_FOUND")
+        more = ["--timeout", "1"] if command == "wait" else []
+        assert "swarm pr" in refused(cli("pr", command, work.id, *more, "--json", check=1), "PULL_NOT_FOUND")
     human = cli("pr", command, "work-99-a1", check=1)
     assert "[INSTANCE_NOT_FOUND]" in human.err
     assert human.out == ""

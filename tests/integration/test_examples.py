@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.integration.github_fixture import HubWorld, hub
 from tests.integration.review_fixture import commit
+from tests.support import git_run, wait_until
 
 __all__ = ["hub"]
 _EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -63,16 +67,34 @@ def job(hub: HubWorld, tmp_path: Path) -> Iterator[dict[str, str]]:
     subprocess.run(["swarm", "down"], cwd=hub.repo, env=environ, capture_output=True, check=False, timeout=60)
 
 
-def run(script: str, hub: HubWorld, environ: dict[str, str]) -> None:
-    done = subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+def run(script: str, hub: HubWorld, environ: dict[str, str], *, code: int = 0) -> str:
+    with begun(script, hub, environ) as process:
+        out, err = process.communicate(timeout=180)
+    assert process.returncode == code, out + err
+    return str(out)
+
+
+@contextmanager
+def begun(script: str, hub: HubWorld, environ: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """As a runner begins a step, without the long pauses; it is ended with all it has begun."""
+    for pause, short in (("sleep 10", "sleep 1"), ("sleep 20", "sleep 1"), ("--timeout 60", "--timeout 2")):
+        script = script.replace(pause, short)
+    argv = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    process = subprocess.Popen(
+        argv,
         cwd=hub.repo,
         env=environ,
-        capture_output=True,
-        check=False,
-        timeout=180,
+        text=True,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def outputs(environ: dict[str, str]) -> dict[str, str]:
@@ -89,7 +111,7 @@ def test_the_steps_of_the_action_bring_an_issue_to_a_merged_pull_request(
     instance = outputs(job)["instance"]
     assert instance == f"work-{number}-a1"
     more = {"ID": instance, "METHOD": "squash", "TIMEOUT": "120"}
-    run(steps()["Follow its pull request"].replace("sleep 20", "sleep 1"), hub, job | more)
+    run(steps()["Follow its pull request"], hub, job | more)
     [there] = hub.hub.pulls.values()
     assert (there.state, there.merged_at is not None) == ("closed", True)
     assert there.body is not None
@@ -98,3 +120,51 @@ def test_the_steps_of_the_action_bring_an_issue_to_a_merged_pull_request(
     run(steps()["End everything"], hub, job | more)
     shown = hub.command("status", "--json")
     assert json.loads(shown.stdout)["coordinator"] is None
+
+
+def test_the_action_goes_on_when_a_check_has_failed_and_the_agent_has_mended_it(
+    hub: HubWorld, job: dict[str, str]
+) -> None:
+    run("swarm up --detach", hub, job)
+    with hub.open() as swarm:
+        work, pull = hub.proposed(swarm)
+        hub.hub.add_check(pull.head_commit, "unit", "completed", "failure")
+        more = {"ID": work.id, "METHOD": "squash", "TIMEOUT": "120"}
+        with begun(steps()["Follow its pull request"], hub, job | more) as following:
+            wait_until(lambda: swarm.pulls.of(work.id).pull.auto_merge, timeout=60, what="it is to be merged")
+            fixed = commit(work, "fix.txt", "mended\n")
+            hub.hub.add_check(fixed, "unit")
+            hub.open_pull(swarm, work)
+            out, err = following.communicate(timeout=120)
+        assert following.returncode == 0, out + err
+        assert swarm.pulls.of(work.id).pull.state == "merged"
+    assert hub.hub.pulls[pull.number].merged_at is not None
+    assert "fix.txt" in git_run(hub.bare, "ls-tree", "--name-only", "main").split()
+
+
+def test_the_action_ends_when_the_pull_request_is_closed_or_the_time_is_up(
+    hub: HubWorld, job: dict[str, str]
+) -> None:
+    run("swarm up --detach", hub, job)
+    with hub.open() as swarm:
+        (closed, first), (red, second) = hub.proposed(swarm), hub.proposed(swarm, "two.txt")
+        hub.hub.add_check(second.head_commit, "unit", "completed", "failure")
+        swarm.pulls.close(closed.id)
+    more = {"METHOD": "squash", "TIMEOUT": "120"}
+    run(steps()["Follow its pull request"], hub, job | more | {"ID": closed.id}, code=1)
+    run(steps()["Follow its pull request"], hub, job | more | {"ID": red.id, "TIMEOUT": "1"}, code=1)
+    assert {there.merged_at for there in hub.hub.pulls.values()} == {None}
+    assert first.number in hub.hub.pulls
+
+
+def test_the_script_of_the_page_brings_an_issue_to_a_merged_pull_request(
+    hub: HubWorld, job: dict[str, str]
+) -> None:
+    page = (_EXAMPLES.parent / "how-to" / "automation.md").read_text()
+    [script] = re.findall(r"^```sh\n(set -eu\n.+?)```", page, re.MULTILINE | re.DOTALL)
+    number = hub.hub.add_issue("Make it", _TASK)
+    out = run(script.replace("--issue 12", f"--issue {number}"), hub, job | {"SWARM_AGENT": "scripted"})
+    [there] = hub.hub.pulls.values()
+    assert there.merge_commit is not None
+    assert there.merge_commit in out
+    assert not Path(hub.home / "worktrees").exists() or list((hub.home / "worktrees").glob("*/*")) == []

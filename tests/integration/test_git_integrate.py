@@ -551,6 +551,25 @@ def test_a_branch_that_another_git_holds_is_left_alone(topic: Path, folder: Path
     assert seen(topic) == before
 
 
+def test_a_git_that_does_not_answer_is_not_waited_for(
+    topic: Path, folder: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent can tell git to wait for the branch without end."""
+    base, made = rev(topic, "main"), merged(topic, folder, lock)
+    before = git_run(topic, "status", "--porcelain")
+    git_run(topic, "config", "core.filesRefLockTimeout", "-1")
+    held = topic / ".git" / "refs" / "heads" / "main.lock"
+    held.touch()
+    monkeypatch.setattr(integrate, "_ANSWER_TIMEOUT", 0.3)
+    with pytest.raises(Conflict) as caught:
+        integrate.land(topic, "main", made, base, lock=lock)
+    assert caught.value.details["reason"] == "checkout"
+    assert (rev(topic, "main"), git_run(topic, "status", "--porcelain")) == (base, before)
+    held.unlink()
+    integrate.land(topic, "main", made, base, lock=lock)
+    assert rev(topic, "main") == made
+
+
 def test_an_index_that_another_git_holds_is_left_alone(topic: Path, folder: Path, lock: Path) -> None:
     base, made = rev(topic, "main"), merged(topic, folder, lock)
     (topic / ".git" / "index.lock").touch()

@@ -80,6 +80,48 @@ def test_a_rebased_branch_is_merged(topic: Path) -> None:
     assert git.is_merged(topic, "topic", "main")
 
 
+@pytest.mark.parametrize("how", ["squash", "rebase"])
+@pytest.mark.parametrize("later", [None, ("b.txt", "b\n"), ("README.md", "# Another\n")])
+def test_what_was_taken_back_is_not_merged(topic: Path, how: str, later: tuple[str, str] | None) -> None:
+    if how == "squash":
+        git_run(topic, "merge", "-q", "--squash", "topic")
+        git_run(topic, "commit", "-q", "-m", "squashed")
+        git_run(topic, "revert", "--no-edit", "HEAD")
+    else:
+        commit(topic, "c.txt", "c\n")
+        git_run(topic, "cherry-pick", "topic~1", "topic")
+        git_run(topic, "revert", "--no-edit", "HEAD", "HEAD~1")
+    if later:
+        commit(topic, *later)
+    assert not git.is_merged(topic, "topic", "main")
+
+
+def test_what_was_taken_back_and_written_over_is_not_merged(topic: Path) -> None:
+    git_run(topic, "checkout", "-q", "-B", "topic", "main")
+    commit(topic, "README.md", "# A project\nfrom topic\n")
+    git_run(topic, "checkout", "-q", "main")
+    git_run(topic, "merge", "-q", "--squash", "topic")
+    git_run(topic, "commit", "-q", "-m", "squashed")
+    git_run(topic, "revert", "--no-edit", "HEAD")
+    commit(topic, "README.md", "# Another\n")
+    assert not git.predict_merge(topic, "main", "topic").clean
+    assert not git.is_merged(topic, "topic", "main")
+
+
+def test_what_was_taken_back_and_brought_again_is_merged(topic: Path) -> None:
+    git_run(topic, "merge", "-q", "--squash", "topic")
+    git_run(topic, "commit", "-q", "-m", "squashed")
+    git_run(topic, "revert", "--no-edit", "HEAD")
+    git_run(topic, "revert", "--no-edit", "HEAD")
+    assert git.is_merged(topic, "topic", "main")
+
+
+def test_an_equal_change_by_somebody_else_leaves_nothing_to_merge(topic: Path) -> None:
+    commit(topic, "a.txt", "a\n")
+    commit(topic, "README.md", "# A project\nfrom topic\n")
+    assert git.is_merged(topic, "topic", "main")
+
+
 def test_a_commit_added_after_the_squash_is_not_merged(topic: Path) -> None:
     git_run(topic, "merge", "-q", "--squash", "topic")
     git_run(topic, "commit", "-q", "-m", "squashed")

@@ -15,6 +15,7 @@ import pytest
 
 from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound, SwarmError
 from swarm_core.git import askpass, push
+from swarm_core.github_token import SECRETS, Token
 from tests.fakes.git_http import LOOK, PUSH, GitHTTPServer, serve
 from tests.support import git_run
 
@@ -47,6 +48,11 @@ def commit(repo: Path, name: str, *, amend: bool = False) -> str:
     return git_run(repo, "rev-parse", "HEAD")
 
 
+def key(repo: Path, text: str = TOKEN) -> Token:
+    """A token for the place that the repository's origin names."""
+    return Token(text, host=git_run(repo, "config", "remote.origin.url").rpartition("@")[2].split("/")[-3])
+
+
 def tip(bare: Path, branch: str = BRANCH) -> str:
     return git_run(bare, "rev-parse", f"refs/heads/{branch}")
 
@@ -71,7 +77,7 @@ def shown(error: SwarmError) -> str:
 
 
 def test_a_new_branch_is_pushed_once(repo: Path, bare: Path) -> None:
-    hook(repo / ".git", "pre-push", f"echo x >> {bare}/pushes")
+    hook(bare, "post-receive", f"echo x >> {bare}/pushes")
     first = commit(repo, "a")
     assert push.remote_tip(repo, "origin", BRANCH) is None
     assert push.push(repo, "origin", BRANCH, first, ours=None) == first
@@ -123,25 +129,17 @@ def test_a_commit_of_somebody_else_is_never_overwritten(repo: Path, bare: Path) 
     assert tip(bare) == theirs
 
 
-@pytest.mark.parametrize("rewrite", [False, True])
-def test_somebody_who_pushes_in_between_wins(repo: Path, bare: Path, rewrite: bool) -> None:
-    """The pre-push hook runs after git has seen where the remote is, and before anything is sent."""
+@pytest.mark.parametrize("moment", [LOOK, PUSH])
+def test_one_who_pushes_the_same_in_between_is_no_failure(repo: Path, server: GitHTTPServer, moment: str) -> None:
+    bare = server.root / "acme" / "widgets.git"
     first = commit(repo, "a")
-    push.push(repo, "origin", BRANCH, first, ours=None)
-    second = commit(repo, "b", amend=rewrite)
-    theirs = foreign(bare, first)
-    git_run(bare, "update-ref", f"refs/heads/{BRANCH}", first)
-    hook(repo / ".git", "pre-push", f"env -u GIT_DIR git -C {bare} update-ref refs/heads/{BRANCH} {theirs}")
-    with pytest.raises(Conflict) as caught:
-        push.push(repo, "origin", BRANCH, second, ours=first)
-    assert caught.value.code == "PUSH_REJECTED"
-    assert tip(bare) == theirs
 
+    def be_quicker(path: str) -> None:
+        if path.endswith(moment):
+            git_run(repo, "push", "-q", str(bare), f"{first}:refs/heads/{BRANCH}")
 
-def test_one_who_pushes_the_same_in_between_is_no_failure(repo: Path, bare: Path) -> None:
-    first = commit(repo, "a")
-    hook(repo / ".git", "pre-push", f"git push -q --no-verify origin {first}:refs/heads/{BRANCH}")
-    assert push.push(repo, "origin", BRANCH, first, ours=None) == first
+    server.before = be_quicker
+    assert push.push(repo, "origin", BRANCH, first, ours=None, token=key(repo)) == first
     assert tip(bare) == first
 
 
@@ -160,6 +158,18 @@ def test_after_a_push_that_nobody_wrote_down_the_same_push_succeeds(repo: Path, 
     amended = commit(repo, "b", amend=True)
     push.push(repo, "origin", BRANCH, amended, ours=first)
     assert push.push(repo, "origin", BRANCH, amended, ours=first) == amended
+
+
+def test_what_we_pushed_may_be_rewritten_also_if_nobody_else_knows_that_we_did(repo: Path, bare: Path) -> None:
+    first = commit(repo, "a")
+    push.push(repo, "origin", BRANCH, first, ours=None)
+    amended = commit(repo, "b", amend=True)
+    assert push.push(repo, "origin", BRANCH, amended, ours=None) == amended
+    theirs = foreign(bare, amended)
+    again = commit(repo, "c", amend=True)
+    with pytest.raises(Conflict):
+        push.push(repo, "origin", BRANCH, again, ours=None)
+    assert tip(bare) == theirs
 
 
 def test_a_branch_that_was_deleted_at_the_remote_is_made_again(repo: Path, bare: Path) -> None:
@@ -187,14 +197,46 @@ def test_the_push_address_counts(repo: Path, bare: Path, tmp_path: Path) -> None
     assert push.fetch(repo, "origin", BRANCH) is None
 
 
-def test_the_pre_push_hook_runs_and_can_stop_it(repo: Path, bare: Path) -> None:
-    hook(repo / ".git", "pre-push", "cat >&2; echo the tests fail >&2; exit 1")
-    first = commit(repo, "a")
-    with pytest.raises(ExternalFailure) as caught:
-        push.push(repo, "origin", BRANCH, first, ours=None)
-    assert caught.value.code == "PUSH_REJECTED"
-    assert f"refs/heads/{BRANCH}" in caught.value.message
-    assert "the tests fail" in caught.value.message
+@pytest.mark.parametrize("named_by", ["hook", "hooksPath", "gpg", "vcs"])
+def test_no_program_that_an_agent_can_name_sees_the_token(
+    repo: Path, server: GitHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named_by: str
+) -> None:
+    for name in SECRETS:
+        monkeypatch.setenv(name, TOKEN)
+    hook(tmp_path, "pre-push", f"env >> {tmp_path}/seen; exit 1")
+    program = tmp_path / "hooks" / "pre-push"
+    if named_by == "hook":
+        hook(repo / ".git", "pre-push", f"exec {program}")
+    elif named_by == "hooksPath":
+        git_run(repo, "config", "core.hooksPath", str(program.parent))
+    elif named_by == "gpg":
+        git_run(repo, "config", "push.gpgSign", "if-asked")
+        git_run(server.root / "acme" / "widgets.git", "config", "receive.certNonceSeed", "x")
+        git_run(repo, "config", "gpg.program", str(program))
+    else:
+        (tmp_path / "hooks" / "git-remote-mine").symlink_to(program)
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        git_run(repo, "config", "remote.origin.vcs", "mine")
+    head = commit(repo, "a")
+    if named_by == "vcs":
+        with pytest.raises(ExternalFailure):
+            push.push(repo, "origin", BRANCH, head, ours=None, token=key(repo))
+    else:
+        assert push.push(repo, "origin", BRANCH, head, ours=None, token=key(repo)) == head
+    assert not (tmp_path / "seen").exists()
+
+
+def test_what_runs_for_a_remote_sees_no_secret_of_the_coordinator(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in SECRETS:
+        monkeypatch.setenv(name, TOKEN)
+    hook(tmp_path, "ssh", f"env >> {tmp_path}/seen; exit 255")
+    git_run(repo, "config", "core.sshCommand", str(tmp_path / "hooks" / "ssh"))
+    git_run(repo, "remote", "add", "origin", "git@github.com:acme/widgets.git")
+    with pytest.raises(ExternalFailure):
+        push.push(repo, "origin", BRANCH, commit(repo, "a"), ours=None, token=Token(TOKEN, host="github.com"))
+    assert TOKEN not in (tmp_path / "seen").read_text()
 
 
 def test_a_hook_at_the_remote_that_declines_is_quoted_and_cut(repo: Path, bare: Path) -> None:
@@ -247,10 +289,11 @@ def test_fetching_changes_one_ref_and_nothing_else(repo: Path, bare: Path) -> No
 def test_a_remote_that_cannot_be_reached_says_so_without_secrets(repo: Path, url: str) -> None:
     git_run(repo, "remote", "add", "origin", url)
     head = git_run(repo, "rev-parse", "HEAD")
+    token = Token(TOKEN, host="127.0.0.1:1")
     for action in (
-        lambda: push.push(repo, "origin", BRANCH, head, ours=None, token=TOKEN),
-        lambda: push.remote_tip(repo, "origin", BRANCH, token=TOKEN),
-        lambda: push.fetch(repo, "origin", BRANCH, token=TOKEN),
+        lambda: push.push(repo, "origin", BRANCH, head, ours=None, token=token),
+        lambda: push.remote_tip(repo, "origin", BRANCH, token=token),
+        lambda: push.fetch(repo, "origin", BRANCH, token=token),
     ):
         with pytest.raises(ExternalFailure) as caught:
             action()
@@ -261,11 +304,11 @@ def test_a_remote_that_cannot_be_reached_says_so_without_secrets(repo: Path, url
 
 def test_over_http_the_token_opens_the_remote(repo: Path, server: GitHTTPServer) -> None:
     first = commit(repo, "a")
-    assert push.push(repo, "origin", BRANCH, first, ours=None, token=TOKEN) == first
-    assert push.push(repo, "origin", BRANCH, first, ours=None, token=TOKEN) == first
+    assert push.push(repo, "origin", BRANCH, first, ours=None, token=key(repo)) == first
+    assert push.push(repo, "origin", BRANCH, first, ours=None, token=key(repo)) == first
     assert server.pushes == ["/acme/widgets.git"]
-    assert push.remote_tip(repo, "origin", BRANCH, token=TOKEN) == first
-    assert push.fetch(repo, "origin", BRANCH, token=TOKEN) == first
+    assert push.remote_tip(repo, "origin", BRANCH, token=key(repo)) == first
+    assert push.fetch(repo, "origin", BRANCH, token=key(repo)) == first
     basic = "Basic " + base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
     assert set(server.authorizations) == {None, basic}
 
@@ -275,7 +318,7 @@ def test_without_the_right_token_the_failure_is_one_of_authorization(
     repo: Path, server: GitHTTPServer, token: str | None
 ) -> None:
     with pytest.raises(ExternalFailure) as caught:
-        push.push(repo, "origin", BRANCH, commit(repo, "a"), ours=None, token=token)
+        push.push(repo, "origin", BRANCH, commit(repo, "a"), ours=None, token=key(repo, token) if token else None)
     assert caught.value.code == "GITHUB_UNAUTHORIZED"
     assert caught.value.hint
     assert token is None or token not in shown(caught.value)
@@ -295,17 +338,20 @@ def test_without_the_right_token_the_failure_is_one_of_authorization(
 def test_what_a_server_answers_has_a_code(repo: Path, server: GitHTTPServer, status: int, code: str) -> None:
     server.failing = status
     with pytest.raises(ExternalFailure) as caught:
-        push.push(repo, "origin", BRANCH, commit(repo, "a"), ours=None, token=TOKEN)
+        push.push(repo, "origin", BRANCH, commit(repo, "a"), ours=None, token=key(repo))
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("rewrite", [False, True])
 @pytest.mark.parametrize("moment", [LOOK, PUSH])
-def test_over_http_somebody_who_is_quicker_wins(repo: Path, server: GitHTTPServer, moment: str) -> None:
+def test_somebody_who_pushes_in_between_wins(
+    repo: Path, server: GitHTTPServer, moment: str, rewrite: bool
+) -> None:
     """Just before git itself looks where the branch is, and just before it sends what it has."""
     bare = server.root / "acme" / "widgets.git"
     first = commit(repo, "a")
-    push.push(repo, "origin", BRANCH, first, ours=None, token=TOKEN)
-    amended = commit(repo, "b", amend=True)
+    push.push(repo, "origin", BRANCH, first, ours=None, token=key(repo))
+    amended = commit(repo, "b", amend=rewrite)
 
     def be_quicker(path: str) -> None:
         if path.endswith(moment):
@@ -313,23 +359,54 @@ def test_over_http_somebody_who_is_quicker_wins(repo: Path, server: GitHTTPServe
 
     server.before = be_quicker
     with pytest.raises(Conflict) as caught:
-        push.push(repo, "origin", BRANCH, amended, ours=first, token=TOKEN)
+        push.push(repo, "origin", BRANCH, amended, ours=first, token=key(repo))
     assert caught.value.code == "PUSH_REJECTED"
     assert git_run(bare, "log", "-1", "--format=%s", BRANCH) == "theirs"
 
 
-def test_the_token_goes_to_no_other_host(repo: Path, tmp_path: Path, server: GitHTTPServer) -> None:
-    """git asks its helpers by address; a second server on another port is another place."""
-    with serve(tmp_path / "elsewhere", password="another") as other:
+@pytest.mark.parametrize("setting", ["pushurl", "pushInsteadOf", "insteadOf", "url"])
+def test_the_token_goes_to_no_other_host(repo: Path, tmp_path: Path, server: GitHTTPServer, setting: str) -> None:
+    """An agent can write the repository's configuration; a second server on another port is another place."""
+    token, head = key(repo), commit(repo, "a")
+    with serve(tmp_path / "elsewhere", password=TOKEN) as other:
         other.create("acme/widgets")
-        git_run(repo, "config", "remote.origin.pushurl", f"{other.url}/acme/widgets.git")
-        hook(repo / ".git", "pre-push", f"git ls-remote {server.url}/acme/widgets.git 2>&1; exit 1")
-        head = commit(repo, "a")
-        with pytest.raises(ExternalFailure) as caught:
-            push.push(repo, "origin", BRANCH, head, ours=None, token="another")
-        assert caught.value.code == "PUSH_REJECTED"
-        assert other.authorizations[-1] is not None
-        assert set(server.authorizations) == {None}
+        if setting.endswith("url"):
+            git_run(repo, "config", f"remote.origin.{setting}", f"{other.url}/acme/widgets.git")
+        else:
+            git_run(repo, "config", f"url.{other.url}/.{setting}", f"{server.url}/")
+        asks = [
+            lambda: push.push(repo, "origin", BRANCH, head, ours=None, token=token),
+            lambda: push.remote_tip(repo, "origin", BRANCH, token=token),
+        ]
+        if not setting.startswith("push"):
+            asks.append(lambda: push.fetch(repo, "origin", BRANCH, token=token))
+        for ask in asks:
+            with pytest.raises(ExternalFailure) as caught:
+                ask()
+            assert caught.value.code == "GITHUB_UNAUTHORIZED"
+            assert token.host in caught.value.message
+            assert other.url.removeprefix("http://") in caught.value.message
+            assert TOKEN not in shown(caught.value)
+        assert other.requests == []
+
+
+@pytest.mark.parametrize("plain_http", [False, True])
+def test_unencrypted_the_token_goes_only_where_the_person_has_said_so(repo: Path, plain_http: bool) -> None:
+    git_run(repo, "remote", "add", "origin", "http://ghe.invalid/acme/widgets.git")
+    token = Token(TOKEN, host="ghe.invalid", plain_http=plain_http)
+    with pytest.raises(ExternalFailure) as caught:
+        push.remote_tip(repo, "origin", BRANCH, token=token)
+    assert caught.value.code == ("GITHUB_UNREACHABLE" if plain_http else "GITHUB_UNAUTHORIZED")
+
+
+@pytest.mark.parametrize("key_name", ["http.sslVerify", "http.https://github.com/.sslCAInfo"])
+def test_whom_to_trust_as_github_is_not_for_the_repository_to_say(repo: Path, key_name: str) -> None:
+    git_run(repo, "remote", "add", "origin", "https://github.com/acme/widgets.git")
+    git_run(repo, "config", key_name, "false")
+    with pytest.raises(ExternalFailure) as caught:
+        push.remote_tip(repo, "origin", BRANCH, token=Token(TOKEN, host="github.com"))
+    assert caught.value.code == "GITHUB_UNAUTHORIZED"
+    assert "ssl" in caught.value.message
 
 
 def test_the_helpers_of_the_person_are_asked_only_without_a_token(repo: Path, server: GitHTTPServer) -> None:
@@ -337,7 +414,7 @@ def test_the_helpers_of_the_person_are_asked_only_without_a_token(repo: Path, se
     helper = f"!f() {{ echo x >> {asked}; echo username=x-access-token; echo password={TOKEN}; }}; f"
     git_run(repo, "config", "credential.helper", helper)
     first = commit(repo, "a")
-    push.push(repo, "origin", BRANCH, first, ours=None, token=TOKEN)
+    push.push(repo, "origin", BRANCH, first, ours=None, token=key(repo))
     assert not asked.exists()
     second = commit(repo, "b")
     push.push(repo, "origin", BRANCH, second, ours=None)
@@ -348,12 +425,13 @@ def test_the_helpers_of_the_person_are_asked_only_without_a_token(repo: Path, se
 def test_settings_that_the_environment_gives_git_stay(
     repo: Path, server: GitHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    token = key(repo)
+    git_run(repo, "remote", "set-url", "origin", "there:acme/widgets.git")
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
-    monkeypatch.setenv("GIT_CONFIG_KEY_0", "url.http://nowhere.invalid/.pushInsteadOf")
-    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "nothing")
-    hook(repo / ".git", "pre-push", f"git config --get-regexp insteadof > {repo}/seen")
-    push.push(repo, "origin", BRANCH, commit(repo, "a"), ours=None, token=TOKEN)
-    assert "nowhere.invalid" in (repo / "seen").read_text()
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", f"url.{server.url}/.insteadOf")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "there:")
+    push.push(repo, "origin", BRANCH, commit(repo, "a"), ours=None, token=token)
+    assert server.pushes == ["/acme/widgets.git"]
 
 
 def test_the_token_is_in_no_argument_file_or_output(
@@ -361,14 +439,13 @@ def test_the_token_is_in_no_argument_file_or_output(
 ) -> None:
     """Every command line is written down while the push is under way, and git traces all it does."""
     seen = tmp_path / "seen"
-    hook(repo / ".git", "pre-push", f"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' >> {seen}")
     hook(
         server.root / "acme" / "widgets.git", "post-receive", f"cat /proc/[0-9]*/cmdline | tr '\\0' ' ' >> {seen}"
     )
     for name in ("GIT_TRACE", "GIT_TRACE_CURL", "GIT_TRACE2_EVENT", "GIT_TRACE_SETUP"):
         monkeypatch.setenv(name, str(tmp_path / f"{name}.log"))
     monkeypatch.setenv("GIT_TRACE_REDACT", "0")
-    push.push(repo, "origin", BRANCH, commit(repo, "a"), ours=None, token=TOKEN)
+    push.push(repo, "origin", BRANCH, commit(repo, "a"), ours=None, token=key(repo))
     assert "git-remote-http" in seen.read_text()
     assert "askpass.py" in (tmp_path / "GIT_TRACE.log").read_text()
     basic = base64.b64encode(f"x-access-token:{TOKEN}".encode())
@@ -380,11 +457,11 @@ def test_the_token_is_in_no_argument_file_or_output(
 
 def test_what_a_hook_says_of_a_secret_is_not_repeated(repo: Path, server: GitHTTPServer) -> None:
     coded = base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
-    said = f"env | grep SWARM; echo {coded} https://person:pw@example.invalid/x"
-    hook(repo / ".git", "pre-push", f"({said}) >&2; exit 1")
+    said = f"echo token={TOKEN} {coded} https://person:pw@example.invalid/x"
+    hook(server.root / "acme" / "widgets.git", "pre-receive", f"{said}; exit 1")
     with pytest.raises(ExternalFailure) as caught:
-        push.push(repo, "origin", BRANCH, commit(repo, "a"), ours=None, token=TOKEN)
-    assert "GIT_PASSWORD_OF_SWARM=***" in caught.value.message
+        push.push(repo, "origin", BRANCH, commit(repo, "a"), ours=None, token=key(repo))
+    assert "token=***" in caught.value.message
     assert TOKEN not in shown(caught.value)
     assert coded not in shown(caught.value)
     assert "person:pw" not in shown(caught.value)
@@ -413,7 +490,7 @@ def test_ssh_is_not_allowed_to_ask_unless_the_person_says_how_it_runs(
     git_run(repo, "remote", "add", "origin", "git@example.invalid:acme/widgets.git")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     with pytest.raises(ExternalFailure) as caught:
-        push.remote_tip(repo, "origin", BRANCH, token=TOKEN)
+        push.remote_tip(repo, "origin", BRANCH, token=Token(TOKEN, host="example.invalid"))
     assert caught.value.code == "GITHUB_UNREACHABLE"
     assert "BatchMode=yes" in (tmp_path / "ssh").read_text()
     git_run(repo, "config", "core.sshCommand", f"{program} -o Mine=yes")
@@ -453,6 +530,6 @@ def test_pushes_of_different_branches_at_once_all_arrive(repo: Path, server: Git
     first = commit(repo, "a")
     names = [f"work/work-{n}-a1" for n in range(1, 7)]
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda name: push.push(repo, "origin", name, first, ours=None, token=TOKEN), names))
+        list(pool.map(lambda name: push.push(repo, "origin", name, first, ours=None, token=key(repo)), names))
     bare = server.root / "acme" / "widgets.git"
     assert git_run(bare, "for-each-ref", "--format=%(refname:lstrip=2)").splitlines() == names

@@ -65,6 +65,17 @@ def test_an_opening_whose_answer_was_lost_is_found_by_the_next(server, forge):
     assert len(server.repo().pulls) == 1
 
 
+def test_labels_and_reviewers_are_set_though_the_answer_was_lost(server, repo, forge):
+    wanted = draft(labels=("bug",), reviewers=("ann",))
+    server.fail_next("lost", method="POST", path="/pulls")
+    with pytest.raises(ExternalFailure):
+        forge.open_pull(wanted)
+    assert (repo.pulls[1].labels, repo.pulls[1].reviewers) == ([], [])
+    for _ in range(2):
+        assert forge.open_pull(wanted).number == 1
+        assert (repo.pulls[1].labels, repo.pulls[1].reviewers) == (["bug"], ["ann"])
+
+
 def test_one_that_is_open_into_another_branch_is_not_taken_for_it(server, repo, forge):
     repo.branches.tips["next"] = "d" * 40
     repo.add_pull("work/a", base="main")
@@ -76,7 +87,7 @@ def test_an_existing_one_is_found_after_the_repository_was_handed_over(server, r
     forge.open_pull(draft())
     server.rename("acme/widgets", "umbrella/gadgets")
     repo.pulls[1].head_owner = "umbrella"
-    assert forge.find_pull("work/a") is None
+    assert forge._find("work/a", {}) is None
     assert forge.open_pull(draft()).number == 1
 
 
@@ -123,29 +134,29 @@ def test_a_draft_is_opened_as_ready_where_there_are_none(repo, forge, caplog):
 
 
 def test_a_pull_request_is_found_by_its_branch(repo, forge):
-    assert forge.find_pull("work/a") is None
+    assert forge._find("work/a", {}) is None
     repo.add_pull("work/a")
-    found = forge.find_pull("work/a")
+    found = forge._find("work/a", {})
     assert found is not None
     assert found.number == 1
     repo.close(1)
-    assert forge.find_pull("work/a") is None
+    assert forge._find("work/a", {}) is None
 
 
 @pytest.mark.parametrize("branch", ["fix/ü&?=#%2F ", "a:b", ""])
 def test_a_branch_with_any_name_is_asked_for_as_it_is(repo, forge, branch):
     repo.add_pull("other", head_sha=NEXT)
-    assert forge.find_pull(branch) is None
+    assert forge._find(branch, {}) is None
     if branch:
         repo.add_pull(branch, head_sha=HEAD)
-        found = forge.find_pull(branch)
+        found = forge._find(branch, {})
         assert found is not None
         assert found.head_branch == branch
 
 
 def test_a_branch_of_the_same_name_in_a_fork_is_another(repo, forge):
     repo.add_pull("work/a", fork="stranger", head_sha=NEXT)
-    assert forge.find_pull("work/a") is None
+    assert forge._find("work/a", {}) is None
     assert [pull.head_branch for pull in forge.list_pulls("").value] == ["stranger:work/a"]
 
 
@@ -159,10 +170,7 @@ def test_open_pull_requests_are_listed_last_changed_first(repo, forge, clock):
     repo.close(2)
     repo.add_comment(1, "ann", "Hm.")
     seen = forge.list_pulls("")
-    assert [(pull.number, pull.mergeable, pull.comments) for pull in seen.value] == [
-        (1, None, None),
-        (3, None, None),
-    ]
+    assert [(pull.number, pull.mergeable) for pull in seen.value] == [(1, None), (3, None)]
 
 
 def test_an_unchanged_list_costs_nothing(server, repo, forge):
@@ -206,7 +214,7 @@ def test_what_moves_between_pages_while_they_are_read_is_not_missed(server, repo
     class Meddling:
         asked = 0
 
-        def enter(self):
+        def enter(self, resource):
             self.asked += 1
             if self.asked == 2:
                 repo.add_comment(1, "ann", "moves to the first page")
@@ -229,10 +237,8 @@ def test_an_etag_that_is_none_asks_for_everything(repo, forge, etag):
 
 def test_a_pull_request_is_read_whole(server, repo, forge, clock):
     repo.add_pull("work/a")
-    repo.add_comment(1, "ann", "One")
-    repo.add_comment(1, "ann", "Two", path="src/app.py", line=3)
     seen = forge.get_pull(1, "")
-    assert (seen.value.comments, seen.value.mergeable, seen.value.merge_commit) == (2, True, None)
+    assert (seen.value.mergeable, seen.value.merge_commit) == (True, None)
     again = forge.get_pull(1, seen.etag)
     assert (again.value, again.etag) == (None, seen.etag)
     repo.branches.conflicting.add("work/a")
@@ -304,10 +310,10 @@ def test_the_result_of_a_run_is_one_of_four(repo, forge, status, conclusion, sta
     [("success", "passed"), ("failure", "failed"), ("error", "failed"), ("pending", "pending"), ("?", "pending")],
 )
 def test_a_status_of_an_older_service_is_a_check_too(repo, forge, word, state):
-    made = repo.add_status(HEAD, "ci/old", word, "It was so.", "https://ci.example/7")
+    repo.add_status(HEAD, "ci/old", word, "It was so.", "https://ci.example/7")
     (check,) = forge.checks(HEAD, "").value
     assert (check.id, check.name, check.state, check.url, check.summary, check.job) == (
-        f"status:{made}",
+        f"status:ci/old:{word}:2031-05-06T07:08:09.000Z",
         "ci/old",
         state,
         "https://ci.example/7",
@@ -454,6 +460,11 @@ def test_a_log_that_never_ends_is_cut_and_says_so(repo, forge):
     assert len(tail) < 200
 
 
+def test_a_log_has_no_control_characters_of_either_kind(repo, forge):
+    job = repo.add_check(HEAD, "ci", log="\x1b[31mred\x1b[0m \x9b1mbold\x9d0;x\x07 \x85\x80é\x9f\tend\n")
+    assert forge.log_tail(job, max_bytes=1000) == "red bold0;x é\tend\n"
+
+
 def test_a_log_that_is_gone_is_empty(repo, forge):
     assert forge.log_tail(repo.add_check(HEAD, "ci", log=None), max_bytes=10) == ""
     assert forge.log_tail(4711, max_bytes=10) == ""
@@ -537,9 +548,16 @@ def test_what_was_merged_at_another_commit_is_not_taken_for_ours(repo, forge):
 
 def test_a_pull_request_is_closed_and_twice_is_safe(repo, forge):
     repo.add_pull("work/a")
-    forge.close_pull(1)
-    forge.close_pull(1)
+    assert forge.close_pull(1).state == "closed"
+    assert forge.close_pull(1).state == "closed"
     assert repo.pulls[1].state == "closed"
+
+
+def test_closing_one_that_is_merged_says_so(repo, forge):
+    repo.add_pull("work/a")
+    commit = repo.merge_by_hand(1)
+    closed = forge.close_pull(1)
+    assert (closed.state, closed.merge_commit) == ("merged", commit)
 
 
 def test_a_branch_is_deleted_only_at_its_commit(repo, forge):

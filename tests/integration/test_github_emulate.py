@@ -52,10 +52,10 @@ def test_an_issue_is_read_and_listed_without_the_pull_requests(emulate, forge, w
 
 def test_a_pull_request_is_opened_found_and_listed(emulate, forge, work):
     branch, commit = work
-    assert forge.find_pull(branch) is None
+    assert forge._find(branch, {}) is None
     pull = opened(forge, work, draft=True, labels=("swarm",), reviewers=("ann",))
     assert (pull.state, pull.draft, pull.head_branch, pull.head_commit) == ("open", True, branch, commit)
-    found = forge.find_pull(branch)
+    found = forge._find(branch, {})
     assert found is not None
     assert found.number == pull.number
     assert pull.number in {listed.number for listed in forge.list_pulls("").value}

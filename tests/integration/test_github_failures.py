@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from datetime import timedelta
 
 import pytest
 
 from swarm_core.errors import ExternalFailure, InvalidInput
-from swarm_core.forge import MergeMethod, Quota
+from swarm_core.forge import Known, MergeMethod, Quota
 from swarm_core.github import GitHubForge
+from swarm_core.models import parse_iso
 from tests.fakes import github_server
 from tests.fakes.github_front import SECONDARY_S
 from tests.integration.forge_fixture import Gate, clock, draft, forge_on, server
@@ -61,7 +63,7 @@ def test_a_failure_has_a_code_and_a_hint_and_not_the_token_and_is_not_repeated(s
     assert (gate.entered, len(gate.left)) == (1, 1)
 
 
-@pytest.mark.parametrize("kind", ["slow", "drip"])
+@pytest.mark.parametrize("kind", ["slow", "drip", "drip_head"])
 def test_a_server_that_takes_its_time_is_given_up(server, kind):
     server.fail_next(kind)
     gate = Gate()
@@ -185,6 +187,28 @@ def test_a_service_that_is_down_may_ask_for_patience(server):
     assert gate.left[0][2] == 7
 
 
+def test_the_gate_is_told_what_will_be_used(server):
+    gate = Gate()
+    server.repo().add_pull("work/a", head_sha=HEAD)
+    forge = forge_on(server, gate=gate)
+    forge.look([Known(1, "work/a", HEAD, "main")])
+    forge.get_issue(1)
+    assert gate.resources == ["graphql", "core"]
+    assert [quota.resource for _, quota, _ in gate.left] == ["graphql", "core"]
+
+
+@pytest.mark.parametrize("ahead", [-7200, 7200])
+def test_a_clock_that_goes_wrong_does_not_change_how_long_is_waited(server, clock, ahead):
+    gate = Gate()
+    forge = forge_on(server, gate=gate, clock=lambda: clock() + timedelta(seconds=ahead))
+    server.exhaust()
+    clock.move(600)
+    error = failed(lambda: forge.get_issue(1), "GITHUB_RATE_LIMITED")
+    assert gate.left[0][2] == 3000
+    assert parse_iso(error.details["retry_at"]) == clock() + timedelta(seconds=ahead + 3000)
+    assert gate.left[0][1].reset_at == error.details["retry_at"]
+
+
 def test_nothing_is_asked_when_the_gate_is_closed(server):
     gate = Gate()
     gate.closed = ExternalFailure("not now", code="GITHUB_RATE_LIMITED", hint="later")
@@ -212,7 +236,7 @@ def test_a_renamed_repository_is_followed_for_reading_and_writing(server):
     server.rename("acme/widgets", "acme/gadgets")
     forge = forge_on(server)
     assert forge.open_pull(draft()).number == 1
-    found = forge.find_pull("work/a")
+    found = forge._find("work/a", {})
     assert found is not None
     assert found.number == 1
     forge.merge(1, method=MergeMethod.MERGE, head_commit=HEAD, title="")
@@ -226,7 +250,7 @@ def test_the_query_survives_a_redirect(server):
     repo.add_pull("work/a", head_sha=HEAD)
     repo.add_pull("work/b", head_sha="b" * 40)
     server.rename("acme/widgets", "acme/gadgets")
-    found = forge_on(server).find_pull("work/a")
+    found = forge_on(server)._find("work/a", {})
     assert found is not None
     assert found.number == 1
 

@@ -129,7 +129,7 @@ def test_more_checks_than_fit_are_read_one_list_after_the_other(server, repo, fo
     assert len(first.checks) == 130
     before = server.counted
     assert look_again(forge, first).checks is None
-    assert server.counted == before + (1 if server.has_graphql else 2)
+    assert server.counted == before + (1 if server.has_graphql else 0)
 
 
 def test_one_that_cannot_be_told_of_stays_as_it_was_and_keeps_nobody_waiting(server, repo, forge, caplog):
@@ -198,10 +198,82 @@ def test_a_check_that_changes_costs_no_request_of_its_own(server, clock):
     forge = forge_on(server)
     looks = forge.look([known(1), known(2)])
     before = server.counted
-    repo.add_check(f"{2:040x}", "ci", "completed", "failure")
+    repo.add_check(f"{2:040x}", "ci", "completed", "success")
     now = forge.look([known(1, looks[1]), known(2, looks[2])])
-    assert (now[1].checks, [check.state for check in now[2].checks]) == (None, ["failed"])
+    assert (now[1].checks, [check.state for check in now[2].checks]) == (None, ["passed"])
     assert server.counted == before + 1
+
+
+def test_only_a_failure_that_is_new_is_asked_what_it_found(server, clock):
+    repo, head = many(server, clock, 1), f"{1:040x}"
+    forge = forge_on(server)
+    repo.add_check(head, "ci", "completed", "failure", title="2 failed", summary="In a test.")
+    repo.add_check(head, "late", "queued")
+    repo.add_check(head, "stopped", "completed", "cancelled", summary="Nobody asks.")
+    first = look_again(forge)
+    assert {c.name: c.summary for c in first.checks} == {"ci": "2 failed\n\nIn a test.", "late": "", "stopped": ""}
+    assert len(server.asked("GET", "/check-runs/")) == 1
+    repo.add_check(head, "late", "completed", "failure", summary="And here.")
+    second = look_again(forge, first)
+    found = {c.name: c.summary for c in second.checks}
+    assert found == {"ci": "2 failed\n\nIn a test.", "late": "And here.", "stopped": ""}
+    assert len(server.asked("GET", "/check-runs/")) == 2
+    assert look_again(forge, second).checks is None
+    assert len(server.asked("GET", "/check-runs/")) == 2
+
+
+def test_what_a_failed_check_found_may_be_unknown(server, clock):
+    repo, head = many(server, clock, 1), f"{1:040x}"
+    for number in range(30):
+        repo.add_check(head, f"ci {number}", "completed", "failure", summary="In a test.")
+    server.fail_next("500", path="/check-runs/")
+    summaries = [check.summary for check in look_again(forge_on(server)).checks]
+    assert (len(summaries), summaries.count("In a test.")) == (31, 9)
+    assert len(server.asked("GET", "/check-runs/")) == 10
+
+
+def test_large_summaries_of_many_checks_keep_nobody_from_being_followed(server, clock):
+    repo = many(server, clock, 50)
+    for number in range(1, 51):
+        for check in range(12):
+            repo.add_check(f"{number:040x}", f"c{check}", summary="x" * 60_000)
+    assert len(forge_on(server).look([known(number) for number in range(1, 51)])) == 50
+
+
+@pytest.mark.parametrize("kind", ["graphql_heavy", "502", "large"])
+def test_what_is_too_much_for_one_answer_is_asked_in_halves(server, clock, kind):
+    many(server, clock, 5)
+    forge = forge_on(server)
+    server.fail_next(kind)
+    everything = [known(number) for number in range(1, 6)]
+    looks = forge.look(everything)
+    assert set(looks) == {1, 2, 3, 4, 5}
+    assert len(server.asked("POST")) == 1 + 3  # two, two and one
+    forge.look([known(number, looks[number]) for number in looks])
+    assert len(server.asked("POST")) == 4 + 3
+
+
+def test_what_fails_for_one_alone_is_no_matter_of_size(server, clock):
+    many(server, clock, 4)
+    forge = forge_on(server)
+    server.fail_next("502", times=3)
+    with pytest.raises(ExternalFailure):
+        forge.look([known(number) for number in range(1, 5)])
+    before = len(server.requests)
+    assert len(forge.look([known(number) for number in range(1, 5)])) == 4
+    assert len(server.requests) == before + 1
+
+
+def test_the_share_of_the_hour_ends_amid_a_look_and_what_was_seen_stays(server, clock):
+    repo = many(server, clock, 4)
+    for number in range(1, 5):
+        repo.add_review(number, "ann", "APPROVED")
+    gate = Gate()
+    gate.most = 3
+    looks = forge_on(server, gate=gate).look([known(number) for number in range(1, 5)])
+    assert set(looks) == {1, 2, 3, 4}
+    assert [looks[n].reviews is not None for n in (1, 2, 3, 4)] == [True, True, False, False]
+    assert looks[4].etags == {}
 
 
 def test_a_renamed_repository_is_looked_at(server, clock):
@@ -219,6 +291,87 @@ def test_a_repository_that_may_not_be_seen_is_no_end_of_its_pull_requests(server
     with pytest.raises(ExternalFailure) as caught:
         forge_on(server, "acme/secret").look([known()])
     assert caught.value.code == "GITHUB_ERROR"
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_repository_that_is_not_seen_for_a_while_ends_no_pull_request(server, clock, together):
+    many(server, clock, 2)
+    server.has_graphql = together
+    forge = forge_on(server)
+    looks = forge.look([known(1), known(2)])
+    hidden = server.repos.pop("acme/widgets")
+    with pytest.raises(ExternalFailure) as caught:
+        forge.look([known(1, looks[1]), known(2, looks[2])])
+    assert caught.value.code == "GITHUB_ERROR"
+    server.repos["acme/widgets"] = hidden
+    assert set(forge.look([known(1, looks[1]), known(2, looks[2])])) == {1, 2}
+
+
+def test_one_that_github_says_nothing_of_is_not_gone(server, clock):
+    many(server, clock, 2)
+    server.fail_next("graphql_silent")
+    with pytest.raises(ExternalFailure) as caught:
+        forge_on(server).look([known(1)])
+    assert caught.value.code == "GITHUB_UNREACHABLE"
+
+
+def test_without_graphql_it_is_not_asked_for_every_time_and_what_is_unchanged_costs_nothing(server, clock):
+    many(server, clock, 5)
+    server.has_graphql = False
+    forge = forge_on(server)
+    looks = forge.look([known(number) for number in range(1, 6)])
+    before = server.counted
+    again = forge.look([known(number, looks[number]) for number in looks])
+    assert server.counted == before
+    assert {n: (look.pull, look.checks, look.etags) for n, look in again.items()} == {
+        n: (look.pull, None, look.etags) for n, look in looks.items()
+    }
+    assert len(server.asked("POST")) == 1
+    server.has_graphql = True
+    for _ in range(99):
+        forge.look([known(1, looks[1])])
+    assert len(server.asked("POST")) == 2
+
+
+def test_a_remembered_pull_request_that_is_none_is_asked_for_whole(server, clock):
+    many(server, clock, 1)
+    server.has_graphql = False
+    forge = forge_on(server)
+    look = look_again(forge)
+    for broken in ("nonsense", "[]", '{"etag": "x"}', '{"etag": "x", "pull": {"number": 1}}'):
+        had = Known(1, "work/a", HEAD, "main", "", {**look.etags, "pull": broken})
+        assert forge.look([had])[1].pull == look.pull
+
+
+def test_a_status_is_the_same_whoever_tells_of_it(server, clock):
+    repo, head = many(server, clock, 1), f"{1:040x}"
+    forge = forge_on(server)
+
+    def ids(of):
+        server.has_graphql = of is None
+        found = of.checks(head, "").value if of else look_again(forge_on(server)).checks
+        return {check.id for check in found if check.id.startswith("status:")}
+
+    repo.add_status(head, "ci/old", "failure", "bad")
+    first = ids(None)
+    assert first == ids(forge)
+    clock.move(1)
+    repo.add_status(head, "ci/old", "failure", "bad again")
+    assert ids(None) == ids(forge)
+    assert not first & ids(forge)
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "fault"),
+    [
+        *((word, True) for word in ("failure", "timed_out", "startup_failure")),
+        *((word, False) for word in ("cancelled", "action_required", "stale", "neutral")),
+    ],
+)
+def test_a_check_that_nobody_s_change_has_failed_is_no_fault(repo, forge, conclusion, fault):
+    repo.add_check(HEAD, "ci", "completed", conclusion)
+    (check,) = look_again(forge).checks
+    assert (check.state, check.fault) == ("passed" if conclusion == "neutral" else "failed", fault)
 
 
 def test_a_limit_that_comes_with_a_200_is_one(server, clock):

@@ -16,6 +16,7 @@ import pytest
 
 from swarm_core import config, ids, locks
 from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound
+from swarm_core.github_token import Token
 from swarm_core.hosts.base import HeadOrder, IntegrateFacts, IntegrateOrder, Place
 from swarm_core.hosts.local import LocalHost
 from tests.support import git_run, wait_until
@@ -288,12 +289,12 @@ def test_an_order_without_heads_checks_the_base(host: LocalHost, repo: Path) -> 
 
 
 def test_a_host_pushes_fetches_and_looks_at_a_remote(host: LocalHost, repo: Path, origin: Path) -> None:
-    path, head = str(repo), rev(repo, "main")
+    path, head, token = str(repo), rev(repo, "main"), Token("token", host="github.com")
     facts = host.ensure_repo(path, None)
     assert (facts["remote"], facts["remote_url"]) == ("origin", str(origin))
     assert host.remote_tip(path, "origin", "work/a", None) is None
-    assert host.push(path, "origin", "work/a", head, None, "token") == head
-    assert host.push(path, "origin", "work/a", head, None, "token") == head
+    assert host.push(path, "origin", "work/a", head, None, token) == head
+    assert host.push(path, "origin", "work/a", head, None, token) == head
     assert host.remote_tip(path, "origin", "work/a", None) == head
     assert host.fetch(path, "origin", "work/a", None) == head
     git_run(repo, "remote", "set-url", "origin", str(origin / "gone"))

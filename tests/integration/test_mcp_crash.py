@@ -21,7 +21,7 @@ from swarm_core.swarm import Swarm
 from swarm_mcp.tools import TOOLS
 from tests.integration.crash_fixture import Crashing, Wish, census, change, crashing, request, settle
 from tests.integration.mcp_fixture import Coordinated
-from tests.integration.review_fixture import finished_work
+from tests.integration.review_fixture import commit
 from tests.rows import pulls_of
 from tests.support import wait_until
 from tests.world import World
@@ -44,13 +44,18 @@ def nothing(swarm: Swarm, scene: Scene) -> object:
 
 @dataclass(frozen=True)
 class Case:
-    """One way to call a tool. `made` finds in the database what the answer calls `named`."""
+    """One way to call a tool. `made` finds in the database what the answer calls `named`.
+
+    Before a call on what is `merged` the work has a merged pull request. Who is killed while merging is in
+    test_mcp_pulls.py and test_merge_local.py: of those one waits for the other.
+    """
 
     tool: str
     caller: str
     arguments: dict[str, Any]
     named: str = ""
     made: Callable[[Swarm, Scene], object] = nothing
+    merged: bool = False
 
     @property
     def writes(self) -> bool:
@@ -59,10 +64,14 @@ class Case:
     def scene(self, crashing: Crashing) -> Scene:
         mcp, arguments = crashing.mcp, self.arguments
         with mcp.swarm() as swarm:
-            work = finished_work(mcp.world, swarm)
+            work = mcp.world.work(swarm)
+            commit(work, f"{work.id}.txt")  # no two change the same file, of which they would be told
             actor = work.id
             if self.caller == "reviewer":
                 actor = swarm.request_review(work.id, reviewer_prompt="say reviewing").id
+            if self.merged:
+                swarm.open_pull(work.id, title="Add it", description="It is added.")
+                swarm.pulls.merge(work.id)
         if self.caller == "operator":
             arguments = arguments | {"instance_id": work.id}
             return Scene(work, "operator", Wish(mcp.operator_token, self.tool, arguments))
@@ -102,6 +111,8 @@ CASES = {
     "feedback by a person": Case("send_feedback", "operator", _SAID, "feedback_id", feedback_to),
     "approved": Case("update_instance_status", "reviewer", {"status": "approved"}, "status", status_of),
     "terminated": Case("update_instance_status", "operator", {"status": "terminated"}, "status", status_of),
+    "merge": Case("merge_pull_request", "operator", {}, "pr_number", pull_of, merged=True),
+    "pulls": Case("query_pulls", "author", {}),
     "search": Case("search", "author", {"query": "made"}),
     "query": Case("query_instances", "author", {"include_relationships": True}),
 }

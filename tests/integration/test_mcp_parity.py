@@ -106,12 +106,13 @@ _FEEDBACK = re.compile(r"\bfb-[0-9a-f]{12}\b")
 _FOLDER = re.compile(r"worktrees/repo-[0-9a-f]{8}")
 # What was last seen of an instance, or by one, depends on the moment of the question, and on who delivers.
 _SEEN = {"activity", "activity_source", "activity_at", "activity_detail", "head_commit"}
+_MOMENTARY = {"delivery_status", "age_s"}
 
 
 def normalised(made: Coordinated, value: Any) -> Any:
     """The same for the same story: without the folders, times and random ids of one run."""
     if isinstance(value, dict):
-        seen = _SEEN if "activity" in value else {"delivery_status"}
+        seen = _SEEN if "activity" in value else _MOMENTARY
         return {k: "<SEEN>" if k in seen else normalised(made, v) for k, v in value.items()}
     if isinstance(value, list):
         return [normalised(made, v) for v in value]
@@ -152,6 +153,7 @@ def test_normalising_hides_what_differs_and_nothing_else(world: World, tmp_path:
         "at": "2026-11-16T05:16:48.973Z",
         "feedback_id": "fb-0a1b2c3d4e5f",
         "activity": "busy",
+        "pull": {"age_s": 0.2, "head_commit": "749109"},
         "code": "NOT_FOUND",
         "rows": [{"pr_number": 3, "stale": False, "none": None, "head_commit": "749109"}],
     }
@@ -160,6 +162,7 @@ def test_normalising_hides_what_differs_and_nothing_else(world: World, tmp_path:
         "at": "<TIME>",
         "feedback_id": "<FEEDBACK>",
         "activity": "<SEEN>",
+        "pull": {"age_s": "<SEEN>", "head_commit": "749109"},
         "code": "NOT_FOUND",
         "rows": [{"pr_number": 3, "stale": False, "none": None, "head_commit": "749109"}],
     }

@@ -236,7 +236,7 @@ def test_a_merge_whose_answer_was_lost_is_not_that_of_the_next_pull_request(
     assert [e.metadata["number"] for e in desk.events(name="pull:merged")] == [first, second]
 
 
-@pytest.mark.parametrize("moment", ["merge_pull_request:ran", "merge_pull_request:recorded"])
+@pytest.mark.parametrize("moment", [f"merge_pull_request:{when}" for when in ("ran", "recording", "recorded")])
 def test_a_merge_whose_answer_was_lost_is_told_again_and_happened_once(
     crashing: tuple[Crashing, Desk], moment: str
 ) -> None:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from swarm_core import github
+from swarm_core.forge import Known, Look
 from swarm_core.models import Instance
+from swarm_core.ops import pull_look, queue
+from swarm_core.ops.pulls import forge_of
+from swarm_core.store import pulls
 from swarm_core.swarm import Swarm
+from tests.fakes.github_repo import Pull as RepoPull
+from tests.fakes.github_repo import Repo
 from tests.integration.github_fixture import HubWorld, hub
-from tests.integration.merge_fixture import Check, check, entries, pull_of, told
+from tests.integration.merge_fixture import Check, check, configure, entries, pull_of, told
 from tests.integration.review_fixture import commit, named, refusal
 from tests.support import git_run
 
@@ -56,6 +68,108 @@ def test_the_queue_checks_here_what_is_ready_there_and_merges_it_there(hub: HubW
             *("README.md", "one.txt", "src", "two.txt"),
         ]
         assert git_run(hub.repo, "rev-parse", "main") == here  # a person pulls when they want
+
+
+def test_a_batch_is_checked_once_and_merged_one_on_top_of_the_other(hub: HubWorld, check: Check) -> None:
+    check.use(hub)
+    with hub.open() as swarm:
+        works = [queued(hub, swarm, name) for name in ("one.txt", "two.txt", "three.txt")]
+        assert (swarm.pulls.run_queue(), check.runs) == (3, 1)
+        assert pull_of(swarm, works[2]).merge_commit == hub.remote_tip("main")
+
+
+@pytest.mark.parametrize("good", [["made.txt"], ["first.txt", "made.txt"]], ids=len)
+def test_what_was_not_checked_is_not_merged_though_the_base_moves_while_the_check_runs(
+    hub: HubWorld, check: Check, tmp_path: Path, good: list[str]
+) -> None:
+    """made.txt and theirs.txt are good, but not together."""
+    other = elsewhere(hub, tmp_path, "theirs.txt")
+    push = f"env -u GIT_DIR -u GIT_WORK_TREE -u GIT_INDEX_FILE git -C {other} push -q origin HEAD:main"
+    check.use(hub, "[ -e theirs.txt ] && [ -e made.txt ] && { echo not together; exit 1; }", check.once(push))
+    with hub.open() as swarm:
+        works = [queued(hub, swarm, name) for name in good]
+        assert swarm.pulls.run_queue() == len(good) - 1
+        assert [entries(swarm)[work.id].state for work in works] == [*["merged"] * (len(good) - 1), "left"]
+        assert "> not together" in told(swarm, works[-1])[0].body
+    assert "made.txt" not in git_run(hub.bare, "ls-tree", "--name-only", "main").split()
+
+
+def test_what_somebody_pushes_between_two_merges_of_a_batch_is_checked_first(
+    hub: HubWorld, check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = elsewhere(hub, tmp_path, "theirs.txt")
+    check.use(hub, "[ -e theirs.txt ] && [ -e made.txt ] && { echo not together; exit 1; }")
+    merges = Repo.merge
+
+    def merge_and_push(self: Repo, pull: RepoPull, method: str, title: str) -> str:
+        merged = merges(self, pull, method, title)
+        git_run(other, "pull", "-q", "--no-rebase", "--no-edit", "origin", "main")
+        git_run(other, "push", "-q", "origin", "HEAD:main")
+        return merged
+
+    monkeypatch.setattr(Repo, "merge", merge_and_push)
+    with hub.open() as swarm:
+        works = [queued(hub, swarm, name) for name in ("first.txt", "made.txt")]
+        assert swarm.pulls.run_queue() == 1
+        assert [entries(swarm)[work.id].state for work in works] == ["merged", "left"]
+
+
+def test_a_run_by_hand_asks_about_what_hindered_it_before(hub: HubWorld) -> None:
+    with hub.open() as swarm:
+        work, pull = hub.proposed(swarm)
+        running = hub.hub.add_check(pull.head_commit, "unit", "in_progress", None)
+        hub.look(swarm)
+        swarm.pulls.enqueue(work.id)
+        assert swarm.pulls.run_queue() == 0
+        hub.hub.finish_check(running, "success")
+        assert queue.run(swarm.context) == 0  # the coordinator leaves the asking to whoever follows
+        assert swarm.pulls.run_queue() == 1
+
+
+@pytest.mark.parametrize("trouble", ["check", "review"])
+def test_a_merge_is_judged_by_its_own_look_and_not_by_an_older_one_that_is_stored_meanwhile(
+    hub: HubWorld, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    configure(hub, github_trusted="kim")
+    with hub.open() as swarm:
+        work, pull = hub.proposed(swarm)
+        hub.hub.add_check(pull.head_commit, "unit")
+        hub.look(swarm)
+        row = pulls.get(swarm.context.db, pull.id)
+        answers, asked_at = github.GitHubForge.look, swarm.context.db.now()
+        follower = forge_of(swarm.context, row, person=False)
+        earlier = follower.look([pull_look.known_of(row)])[pull.number]
+        if trouble == "check":
+            hub.hub.add_check(pull.head_commit, "unit", "completed", "failure")
+        else:
+            hub.hub.add_review(pull.number, "kim", "CHANGES_REQUESTED", "no", association="NONE")
+
+        def look(self: github.GitHubForge, known: Sequence[Known]) -> dict[int, Look]:
+            answer = answers(self, known)
+            pull_look.take_in(swarm.context, row, earlier, asked_at=asked_at)
+            return answer
+
+        monkeypatch.setattr(github.GitHubForge, "look", look)
+        assert refusal(swarm.pulls.merge, work.id).code == "PULL_NOT_MERGEABLE"
+        assert hub.hub.pulls[pull.number].state == "open"
+
+
+def test_the_branch_of_what_was_merged_is_deleted_there_once(hub: HubWorld) -> None:
+    with hub.open() as swarm:
+        work, pull = hub.proposed(swarm)
+        swarm.pulls.merge(work.id)
+        assert [swarm.pulls.delete_branch(pull_of(swarm, work)) for _ in range(2)] == [True, False]
+        assert pull.head_branch not in git_run(hub.bare, "for-each-ref", "--format=%(refname:short)")
+
+
+def elsewhere(hub: HubWorld, tmp_path: Path, name: str) -> Path:
+    """Somebody's clone with a commit of that file, which is not pushed."""
+    clone = tmp_path / "elsewhere"
+    git_run(hub.repo, "clone", "-q", str(hub.bare), str(clone))
+    (clone / name).write_text("theirs\n")
+    git_run(clone, "add", "-A")
+    git_run(clone, "commit", "-q", "-m", f"add {name}")
+    return clone
 
 
 def queued(hub: HubWorld, swarm: Swarm, name: str) -> Instance:

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from swarm_core.hosts import merging
 from swarm_core.models import Instance
+from swarm_core.ops import places
+from swarm_core.ops.local_pulls import LocalForge
 from swarm_core.store import checked
 from swarm_core.swarm import Swarm
 from tests.integration.merge_fixture import (
@@ -401,3 +404,18 @@ def test_the_command_merges_and_says_what_it_became(world: World, check: Check) 
     body = json.loads(done.stdout)
     assert (body["state"], body["merge_commit"]) == ("merged", rev(world.repo, "main"))
     assert Path(world.repo / "1.txt").exists()
+
+
+def test_closing_says_what_has_become_of_it(world: World) -> None:
+    with world.open() as swarm:
+        closed, merged = (proposed(world, swarm, n) for n in (1, 2))
+        swarm.pulls.merge(merged.id)
+        forge = LocalForge(swarm.context, str(world.repo))
+        first, second = (forge.close_pull(pull_of(swarm, work).number) for work in (closed, merged))
+        assert (first.number, first.state, first.head_commit) == (1, "closed", rev(world.repo, closed.branch))
+        assert (second.state, second.merge_commit) == ("merged", rev(world.repo, "main"))
+        assert swarm.pulls.close(closed.id).state == "closed"
+
+
+def test_names_of_files_are_made_printable_in_one_place() -> None:
+    assert places.printable is merging.printable

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from swarm_core.hosts.base import HeadOrder
 from swarm_core.models import Instance
-from swarm_core.ops import queue
+from swarm_core.ops import checking, queue
 from swarm_core.ops.merger import Merger
 from swarm_core.swarm import Swarm
 from tests.integration.mcp_fixture import Coordinated
 from tests.integration.merge_fixture import (
     Check,
+    Clock,
     check,
     commit_main,
     die_at,
@@ -402,3 +404,27 @@ def test_the_coordinator_works_it_off_and_when_it_ends_a_check_ends_with_it(
         stopped_mcp.start()
         wait_until(lambda: pull_of(swarm, work).state == "merged", timeout=60, what="the queue is worked off")
         assert rev(world.repo, "main^2") == pull_of(swarm, work).head_commit
+
+
+def test_what_left_the_queue_is_shown_last_first_without_sorting_all_there_ever_was(world: World) -> None:
+    with world.open(clock=Clock()) as swarm:
+        works = queued(world, swarm, 1, 2, 3)
+        for n in (1, 2, 0):
+            swarm.pulls.dequeue(works[n].id)
+        db = swarm.context.db
+        seen: list[str] = []
+        db._connection.set_trace_callback(seen.append)
+        found = swarm.pulls.queue_over(2)
+        db._connection.set_trace_callback(None)
+        assert [entry.instance_id for entry in found] == [works[0].id, works[2].id]
+        [query] = seen
+        assert not [row["detail"] for row in db.rows(f"EXPLAIN QUERY PLAN {query}") if "B-TREE" in row["detail"]]
+
+
+def test_what_is_known_of_one_way_to_merge_says_nothing_of_another() -> None:
+    def name(*methods: str) -> str:
+        heads: list[HeadOrder] = [{"head_commit": "c", "method": method, "message": ""} for method in methods]
+        return checking.Recipe("/r", "main", "b", heads, ["true"], "queue").name
+
+    assert len({name(), name("merge"), name("squash"), name("rebase"), name("merge", "squash")}) == 5
+    assert name("merge") == name("merge")

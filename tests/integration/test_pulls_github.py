@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from swarm_core.models import Instance
+from swarm_core.ops import forges
 from swarm_core.store import actions
 from swarm_core.swarm import Swarm
+from tests.fakes.git_http import serve
 from tests.fakes.github_server import TOKEN
 from tests.integration.github_fixture import SLUG, HubWorld, hub
 from tests.integration.review_fixture import all_at_once, code_of, commit, finished_work, head, named, refusal
@@ -196,6 +198,44 @@ def test_an_answer_that_is_lost_leaves_one_pull_request_after_asking_again(hub: 
         assert swarm.find(work.id).status == "running"
         hub.open_pull(swarm, work)
         _one_and_true(hub, swarm, work)
+
+
+def test_what_was_pushed_before_a_failure_may_be_rewritten(hub: HubWorld) -> None:
+    with hub.open() as swarm:
+        work = finished_work(hub, swarm)
+        hub.api.fail_next("500", method="POST", path="/pulls")
+        assert code_of(hub.open_pull, swarm, work) == "GITHUB_UNREACHABLE"
+        pushed = hub.remote_tip(work.branch)
+        git_run(Path(work.worktree_path), "commit", "-q", "--amend", "-m", "better words")
+        assert pushed != head(work)
+    with hub.open() as swarm:
+        hub.open_pull(swarm, work)
+        _one_and_true(hub, swarm, work)
+
+
+def test_an_agent_cannot_have_the_token_sent_to_another_host(hub: HubWorld, tmp_path: Path) -> None:
+    with serve(tmp_path / "elsewhere", password=TOKEN) as other, hub.open() as swarm:
+        work = finished_work(hub, swarm)
+        there = other.url.replace("127.0.0.1", "localhost")
+        git_run(Path(work.worktree_path), "config", f"url.{there}/.pushInsteadOf", f"{hub.git.url}/")
+        refused = refusal(hub.open_pull, swarm, work)
+        assert refused.code == "GITHUB_UNAUTHORIZED"
+        assert there.removeprefix("http://") in refused.message
+        assert hub.git.url.removeprefix("http://") in refused.message
+        assert other.requests == []
+
+
+def test_an_address_of_the_api_makes_no_other_host_github(hub: HubWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a runner of GitHub Actions it is always set."""
+    runner = hub.environ | {"GITHUB_API_URL": "https://api.github.com"}
+    monkeypatch.setattr(HubWorld, "environ", property(lambda self: runner))
+    with hub.open() as swarm:
+        place = forges.github_place(swarm.context, "https://gitlab.example/acme/widgets.git")
+        assert place is None
+        assert forges.github_place(swarm.context, "https://github.com/a/b") == ("github.com", "a", "b")
+        work = finished_work(hub, swarm)
+        assert hub.open_pull(swarm, work).forge == "local"
+    assert hub.git.requests == []
 
 
 def test_many_at_once_leave_one_pull_request(hub: HubWorld) -> None:

@@ -53,7 +53,8 @@ def test_one_that_git_does_not_show_as_merged_is_refused_and_nothing_changes(wor
         assert isinstance(refused, Conflict)
         assert refused.code == "PULL_NOT_MERGED"
         assert refused.details["head_commit"] == pull.head_commit
-        assert pulls_of(swarm.context.db, work.id) == [pull]
+        [after] = pulls_of(swarm.context.db, work.id)
+        assert (after.id, after.state, after.head_commit) == (pull.id, "open", pull.head_commit)
         assert swarm.find(work.id).status == "pr_created"
         assert named(swarm, "pull:merged") == []
 

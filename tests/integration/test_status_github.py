@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import http.client
 import json
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from swarm_core.forge import Check, Quota
+from swarm_core.forge import Check, Quota, Review
 from swarm_core.models import iso, parse_iso
+from swarm_core.ops import forge_overview, pull_look
 from swarm_core.store import pull_facts, pulls, quota
+from swarm_core.store.database import Database
 from swarm_core.swarm import Swarm
 from tests.fakes.github_server import TOKEN
 from tests.integration.github_fixture import HubWorld, hub
@@ -160,6 +164,36 @@ def test_what_was_answered_does_not_count_as_not_reached_however_old_it_is(hub: 
     (one,) = body["github"]
     assert (one["unanswered"], one["problem"]) == (1, "away")
     assert 720 <= one["silent_s"] < 50 * 3600 <= body["pulls"]["oldest_s"]
+
+
+def test_many_are_read_in_as_few_queries_as_few(hub: HubWorld) -> None:
+    with hub.open() as swarm:
+        work, pull = hub.proposed(swarm)
+        db, desk = swarm.context.db, swarm.pulls
+        few = [queries(db, desk.listed), queries(db, lambda: forge_overview.overview(db))]
+        with db.write():
+            for n in range(2, 602):
+                more = pulls.insert(db, dataclasses.replace(pull, number=n, head_branch=f"b{n}"))
+                pull_facts.replace_checks(db, more.id, [Check(f"run:{k}", f"c{k}", "passed") for k in range(3)])
+                pull_facts.replace_reviews(db, more.id, [Review(f"{n}", "kim", "approved", "", "c", "")])
+        many = [queries(db, desk.listed), queries(db, lambda: forge_overview.overview(db))]
+        assert [a - b for a, b in zip(many, few, strict=True)] == [3, 3]  # two lots of at most 500 instead of one
+        shown = desk.listed(limit=2)
+        assert [one.pull.number for one in shown] == [601, 600]
+        assert shown[1] == dataclasses.replace(pull_look.facts_of(swarm.context, shown[1].pull), now=shown[1].now)
+        assert len({one.pull.id for one in desk.listed(include_over=True)}) == 601
+        assert work.id == shown[0].pull.instance_id
+
+
+def queries(db: Database, read: Callable[[], object]) -> int:
+    """How many statements it takes."""
+    seen: list[str] = []
+    db._connection.set_trace_callback(seen.append)
+    try:
+        read()
+    finally:
+        db._connection.set_trace_callback(None)
+    return len(seen)
 
 
 # Counts for Prometheus

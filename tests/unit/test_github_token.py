@@ -8,7 +8,8 @@ import pytest
 
 from swarm_core import github_token
 from swarm_core.errors import InvalidInput
-from swarm_core.github_token import find_token
+from swarm_core.github_token import SECRETS, Token, find_token, vouches
+from swarm_core.hosts.environment import for_agents
 
 HOST, ENTERPRISE = "github.com", "ghe.corp.example"
 SECRET = "ghp_aSecret"
@@ -43,6 +44,10 @@ def write_token(path, text=SECRET, mode=0o600):
         ({"GITHUB_TOKEN": "   ", "GH_TOKEN": "b"}, HOST, "b"),
         ({"GITHUB_TOKEN": "a"}, ENTERPRISE, None),
         ({"GITHUB_TOKEN": "a", "GITHUB_API_URL": "https://ghe.corp.example/api/v3"}, ENTERPRISE, "a"),
+        ({"GITHUB_TOKEN": "a", "GITHUB_API_URL": "https://api.github.com"}, "gitlab.example", None),
+        ({"GITHUB_TOKEN": "a", "GITHUB_API_URL": "https://api.github.com"}, HOST, "a"),
+        ({"GITHUB_TOKEN": "a", "GITHUB_API_URL": "https://ghe.corp.example/api/v3"}, "other.example", None),
+        ({"GITHUB_TOKEN": "a", "GITHUB_API_URL": "http://127.0.0.1:81/api/v3"}, "127.0.0.1:82", "a"),
         ({"GH_ENTERPRISE_TOKEN": "c", "GITHUB_ENTERPRISE_TOKEN": "d"}, ENTERPRISE, "c"),
         ({"GITHUB_ENTERPRISE_TOKEN": "d"}, ENTERPRISE, "d"),
         ({"GH_ENTERPRISE_TOKEN": "c"}, HOST, None),
@@ -51,6 +56,43 @@ def write_token(path, text=SECRET, mode=0o600):
 )
 def test_the_environment_has_the_token_for_a_host(environ, host, expected):
     assert find_token(environ, host) == expected
+
+
+@pytest.mark.parametrize(
+    ("api_url", "host", "expected"),
+    [
+        ("https://api.github.com", "github.com", True),
+        ("https://api.github.com/", "gitlab.example", False),
+        ("https://api.github.com", "api.github.com", False),
+        ("https://api.acme.ghe.com", "acme.ghe.com", True),
+        ("https://GHE.corp.example/api/v3", "ghe.corp.example", True),
+        ("https://ghe.corp.example/api/v3", "ghe.corp.example.evil.invalid", False),
+        ("https://ghe.corp.example@evil.invalid/", "ghe.corp.example", False),
+        ("http://localhost:8080", "localhost:9090", True),
+        ("http://[::1]:8080", "[::1]:9090", True),
+        ("http://[::1", "::1", False),
+        ("no address", "no address", False),
+        ("", "", False),
+        (None, "github.com", False),
+    ],
+)
+def test_the_address_of_an_api_speaks_for_its_own_host_alone(api_url, host, expected):
+    assert vouches(api_url, host) is expected
+
+
+@pytest.mark.parametrize(
+    ("api_url", "plain_http"), [("http://ghe.corp.example/api/v3", True), ("https://ghe.corp.example", False)]
+)
+def test_a_token_knows_its_host_and_does_not_show_itself(api_url, plain_http):
+    found = find_token({"GITHUB_TOKEN": SECRET, "GITHUB_API_URL": api_url}, ENTERPRISE)
+    assert isinstance(found, Token)
+    assert (found, found.host, found.plain_http) == (SECRET, ENTERPRISE, plain_http)
+    assert SECRET not in repr(found)
+
+
+def test_no_agent_inherits_a_token_or_the_secret_of_the_webhook():
+    assert {"GITHUB_TOKEN", "GH_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"} < SECRETS
+    assert for_agents({**dict.fromkeys([*SECRETS, "GITHUB_API_URL"], SECRET), "MINE": "yes"}) == {"MINE": "yes"}
 
 
 @pytest.mark.parametrize("token", ["two words", "a\nb", "a\x00b", "a\x1b[0m", "caf\u00e9", "a\tb"])

@@ -43,9 +43,10 @@ def test_every_living_status_can_end_as_failed_and_as_terminated() -> None:
         assert {Status.FAILED, Status.TERMINATED} <= TRANSITIONS[status], status
 
 
-def test_what_has_ended_comes_back_only_through_a_start() -> None:
+def test_what_has_ended_comes_back_only_through_a_start_or_another_pull_request() -> None:
     for status in ENDED:
-        assert TRANSITIONS[status] <= {Status.STARTING, Status.TERMINATED}, status
+        proposed = {Status.PR_CREATED} if status in (Status.PR_MERGED, Status.PR_CLOSED) else set()
+        assert TRANSITIONS[status] <= {Status.STARTING, Status.TERMINATED} | proposed, status
 
 
 def test_a_merged_pull_request_is_the_end() -> None:
