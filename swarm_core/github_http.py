@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
@@ -336,9 +337,14 @@ class _Watched:
         watchdog.start()
         try:
             response = super().getresponse()  # type: ignore[misc]
+        except (OSError, HTTPException):
+            if late.is_set():
+                raise TimeoutError from None
+            raise
         finally:
             watchdog.cancel()
         if late.is_set():  # headers that end in the middle pass for whole ones
+            response.close()
             raise TimeoutError
         return response
 

@@ -34,10 +34,10 @@ def ask(context: Context, forge: Forge, pull: Pull, *, actor: str | None = None)
     if look is None:
         return facts_of(context, store.get(context.db, pull.id))
     taken = take_in(context, pull, look, asked_at=asked_at, actor=actor)
-    return judged(taken, look) if taken.pull.state == PullState.OPEN else taken
+    return judged(context, taken, look) if taken.pull.state == PullState.OPEN else taken
 
 
-def judged(known: Facts, look: Look) -> Facts:
+def judged(context: Context, known: Facts, look: Look) -> Facts:
     """What is known, with what a look has said of it in the place of what others may have stored since."""
     remote = look.pull
     mergeable = remote.mergeable if remote.mergeable is not None else known.pull.mergeable
@@ -46,7 +46,7 @@ def judged(known: Facts, look: Look) -> Facts:
         known.pull, head_commit=remote.head_commit, draft=remote.draft, mergeable=mergeable if same else None
     )
     checks = look.checks if look.checks is not None else known.checks if same else ()
-    reviews = known.reviews if look.reviews is None else look.reviews
+    reviews = known.reviews if look.reviews is None else _trusted(context, look.reviews)
     return dataclasses.replace(known, pull=pull, checks=checks, reviews=reviews)
 
 
@@ -83,7 +83,7 @@ def take_in(
 
 
 def _is_older(known: Pull, look: Look, asked_at: str, now: str) -> bool:
-    if (known.looked_at or "") > asked_at or known.state != PullState.OPEN:
+    if (known.looked_at or "") > asked_at:
         return True
     moved = look.pull.state == PullState.OPEN and look.pull.head_commit != known.head_commit
     if not moved or known.head_commit != known.pushed_commit or known.head_at is None:

@@ -101,7 +101,7 @@ def _query(call: Call, args: QueryArguments, target: Instance | None) -> dict[st
     desk = call.swarm.pulls
     if args.instance_id is not None:
         return {"pulls": [_describe(desk.of(args.instance_id), call.db.now())]}
-    found = desk.listed(include_over=args.include_over)[:_MOST]
+    found = desk.listed(include_over=args.include_over, limit=_MOST)
     return {"pulls": [_describe(one, call.db.now()) for one in found]}
 
 

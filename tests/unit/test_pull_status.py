@@ -51,7 +51,7 @@ def review(state: str, *, by: str = "kim", commit: str = HEAD, trusted: bool = T
 
 
 def comment(**fields: Any) -> Comment:
-    return Comment("1", "kim", "hm", "2026-11-16T12:00:00.000Z", **fields)
+    return Comment("1", "kim", "hm", "2026-11-16T12:00:00.000Z", **({"trusted": True} | fields))
 
 
 APPROVED, REFUSED = review("approved"), review("changes_requested")
