@@ -16,6 +16,7 @@ from pathlib import Path
 
 from swarm_core import proc
 from swarm_core.errors import ExternalFailure, InvalidInput
+from swarm_core.github_token import SECRETS
 
 # Held by who changes this process's environment for a moment, and by who copies it.
 environment_lock = threading.Lock()
@@ -125,7 +126,8 @@ def in_chunks(items: Sequence[str]) -> list[Sequence[str]]:
 
 def clean_environment() -> dict[str, str]:
     with environment_lock:
-        return {name: value for name, value in os.environ.items() if name not in _LOCAL_VARIABLES}
+        kept = os.environ.items()
+        return {name: value for name, value in kept if name not in _LOCAL_VARIABLES and name not in SECRETS}
 
 
 def check_branch_name(name: str) -> None:

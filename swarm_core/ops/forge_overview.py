@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from swarm_core.ops import pull_known
@@ -52,7 +53,7 @@ EMPTY = Overview(0, {}, None, 0, [])
 def overview(db: Database) -> Overview:
     """Nothing is asked of anybody."""
     opened = pulls.listed(db)
-    places, shares = forge_counts.places(db), quota.listed(db)
+    places, shares = forge_counts.places(db), _current(quota.listed(db))
     names = sorted({share.host for share in shares} | {_host(place) for place in places})
     hosts = [
         HostView(name, [s for s in shares if s.host == name], [p for p in places if _host(p) == name])
@@ -65,3 +66,12 @@ def overview(db: Database) -> Overview:
 
 def _host(place: Place) -> str:
     return place.repository.partition("/")[0]
+
+
+def _current(shares: Sequence[Share]) -> list[Share]:
+    """For each host and kind of request that of the account used last, if it has anything to say."""
+    newest: dict[tuple[str, str], Share] = {}
+    for share in sorted(shares, key=lambda one: one.seen_at):
+        if share.quota is not None or share.blocked_until:
+            newest[share.host, share.resource] = share
+    return list(newest.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from swarm_core.errors import ExternalFailure
@@ -12,7 +11,7 @@ from swarm_core.local_forge import LocalIssues
 from swarm_core.models import parse_iso
 from swarm_core.ops.context import Context
 from swarm_core.ops.local_pulls import LocalForge
-from swarm_core.ops.quota import Governor
+from swarm_core.ops.quota import Governor, account_of
 
 if TYPE_CHECKING:
     from swarm_core.github import GitHubForge
@@ -73,17 +72,17 @@ def token_of(context: Context, place: Place) -> Token | None:
     return find_token(context.environ, place[0], token_file=context.settings.text("github_token_file"))
 
 
+def api_url_for(context: Context, host: str) -> str | None:
+    """The address of the API that a person has given, if it is meant for the host."""
+    given = context.environ.get("GITHUB_API_URL")
+    return given if host == "github.com" or vouches(given, host) else None
+
+
 def _github(context: Context, place: Place, token: str | None, *, person: bool = True) -> GitHubForge:
     # PyGithub costs 260 ms of CPU to import and most commands do not need it.
     from swarm_core.github import GitHubForge  # noqa: PLC0415
 
     host, owner, name = place
-    api_url = context.environ.get("GITHUB_API_URL")
-    mine = api_url if host == "github.com" or vouches(api_url, host) else None
+    mine = api_url_for(context, host)
     gate, clock = Governor(context, host, person, account_of(token)), lambda: parse_iso(context.db.now())
     return GitHubForge(host, owner, name, token=token, api_url=mine, gate=gate, clock=clock)
-
-
-def account_of(token: str | None) -> str:
-    """What tells one token's quota from another's, without telling the token."""
-    return hashlib.sha256(token.encode()).hexdigest()[:12] if token else ""

@@ -16,7 +16,7 @@ from swarm_core.models import iso, parse_iso
 from swarm_core.ops import forges
 from swarm_core.ops.context import Context
 from swarm_core.ops.forges import Place
-from swarm_core.ops.quota import Governor
+from swarm_core.ops.quota import Governor, account_of
 from swarm_core.store import forge_counts, instances
 
 WITHIN = 5.0
@@ -114,13 +114,13 @@ def _ask_all(context: Context, asks: Sequence[tuple[Access, str]], within: float
     for access, token in asks:
         try:
             host = access.repository.partition("/")[0]
-            Governor(context, host, person=True, account=forges.account_of(token)).enter()
+            Governor(context, host, person=True, account=account_of(token)).enter()
         except ExternalFailure as error:
             told[access.repository] = replace(access, problem=error.message, offline=True)
             continue
         late = f"GitHub did not answer within {within:g} s"
         told[access.repository] = replace(access, problem=late, offline=True)
-        work = (answers, access, token, context.environ.get("GITHUB_API_URL"), within)
+        work = (answers, access, token, forges.api_url_for(context, host), within)
         threading.Thread(target=_ask, args=work, name="github-access", daemon=True).start()
         waiting += 1
     deadline = time.monotonic() + within

@@ -16,6 +16,7 @@ from swarm_core import locks
 from swarm_core.models import iso, parse_iso
 from swarm_core.ops import github_access
 from swarm_core.ops.doctor import Check
+from swarm_core.ops.quota import account_of
 from swarm_core.store import pulls, quota
 from swarm_core.swarm import Swarm
 from tests.fakes.github_server import TOKEN
@@ -173,7 +174,8 @@ def test_while_github_wants_no_requests_none_is_sent(hub: HubWorld) -> None:
         host = access.repository.partition("/")[0]
         asked = len(hub.api.requests)
         with db.write():
-            quota.block(db, host, iso(parse_iso(db.now()) + timedelta(hours=1)))
+            until = iso(parse_iso(db.now()) + timedelta(hours=1))
+            quota.block(db, host, until, account=account_of(TOKEN))
         assert one(swarm).state == "warn"
         assert len(hub.api.requests) == asked
 

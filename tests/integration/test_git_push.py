@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from swarm_core import git
 from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound, SwarmError
 from swarm_core.git import askpass, push
 from swarm_core.github_token import SECRETS, Token
@@ -533,3 +534,19 @@ def test_pushes_of_different_branches_at_once_all_arrive(repo: Path, server: Git
         list(pool.map(lambda name: push.push(repo, "origin", name, first, ours=None, token=key(repo)), names))
     bare = server.root / "acme" / "widgets.git"
     assert git_run(bare, "for-each-ref", "--format=%(refname:lstrip=2)").splitlines() == names
+
+
+def test_a_filter_of_the_repository_sees_no_secret_of_the_coordinator(
+    tmp_path: Path, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "seen"
+    monkeypatch.setenv("GITHUB_TOKEN", "ghp_ofThePerson")
+    (repo / ".gitattributes").write_text("*.txt filter=spy\n")
+    (repo / "made.txt").write_text("made\n")
+    git_run(repo, "config", "filter.spy.smudge", f"sh -c 'env > {seen}; cat'")
+    git_run(repo, "add", "-A")
+    git_run(repo, "commit", "-q", "-m", "with a filter")
+    head = git_run(repo, "rev-parse", "HEAD")
+    git.add_worktree(repo, tmp_path / "tree", branch="agent", base_commit=head, lock=tmp_path / "lock")
+    assert "PATH=" in seen.read_text()
+    assert "ghp_ofThePerson" not in seen.read_text()

@@ -112,7 +112,9 @@ def test_every_status_is_in_the_table() -> None:
     assert {expected for _, expected, _ in TABLE} == set(PullStatus)
 
 
-GITHUB = {"repository": "github.com/o/r", "looked_at": "2026-11-16T12:00:00.000Z"}
+MOMENT, LATER = "2026-11-16T12:00:00.000Z", "2026-11-16T12:01:31.000Z"
+GITHUB = {"repository": "github.com/o/r", "looked_at": MOMENT}
+AT_ONCE = {"head_at": MOMENT}
 
 
 @pytest.mark.parametrize(
@@ -123,13 +125,15 @@ GITHUB = {"repository": "github.com/o/r", "looked_at": "2026-11-16T12:00:00.000Z
         (Facts(pull(**GITHUB), checks("pending")), "not yet", "not yet", "not yet", "not yet"),
         (Facts(pull(**GITHUB), checks("passed")), "there", "there", "not yet", "not yet"),
         (Facts(pull(**GITHUB), checks("failed", "pending")), "never", "never", "not yet", "not yet"),
-        (Facts(pull(**GITHUB)), "not yet", "there", "not yet", "not yet"),
+        (Facts(pull(**GITHUB)), "there", "there", "not yet", "not yet"),
+        (Facts(pull(**GITHUB | AT_ONCE), now=MOMENT, grace=90), "not yet", "not yet", "not yet", "not yet"),
+        (Facts(pull(**GITHUB | AT_ONCE), now=LATER, grace=90), "there", "there", "not yet", "not yet"),
         (Facts(pull(**GITHUB | {"mergeable": None}), checks("passed")), "there", "not yet", "not yet", "not yet"),
         (Facts(pull(mergeable=False)), "not yet", "never", "not yet", "not yet"),
         (Facts(pull(draft=True)), "not yet", "not yet", "not yet", "not yet"),
         (Facts(pull(looked_at="2026-11-16T12:00:00.000Z")), "there", "there", "not yet", "not yet"),
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_how_far_a_wait_has_come(facts: Facts, checks_: str, ready: str, merged: str, over: str) -> None:
     goals = {"checks": checks_, "ready": ready, "merged": merged, "over": over}
