@@ -60,7 +60,8 @@ class Follower:
         for pull in store.due(self._context.db, within=_SOON):
             places.setdefault((pull.forge, pull.repository or pull.repo_path), []).append(pull)
         now = self._context.db.now()
-        due = [found for found in places.values() if any(p.next_at is None or p.next_at <= now for p in found)]
+        soon = iso(parse_iso(now) + timedelta(seconds=_SOON))
+        due = [found for found in places.values() if not all(now < (p.next_at or "") <= soon for p in found)]
         return sum(self._look_at(found) for found in due if not self._stop.is_set())
 
     def _look_at(self, due: list[Pull]) -> int:

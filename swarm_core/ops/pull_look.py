@@ -15,6 +15,7 @@ from swarm_core.ops.pull_status import Facts
 from swarm_core.store import events, pull_facts
 from swarm_core.store import pulls as store
 
+_LONGEST_LOOK = 600.0
 _NOTICED_AFTER = 120.0  # seconds within which GitHub has certainly noticed a push
 _S = TypeVar("_S", Review, Comment)
 _R = TypeVar("_R", Check, Review, Comment)
@@ -83,7 +84,8 @@ def take_in(
 
 
 def _is_older(known: Pull, look: Look, asked_at: str, now: str) -> bool:
-    if (known.looked_at or "") > asked_at:
+    ahead = (parse_iso(known.looked_at) - parse_iso(asked_at)).total_seconds() if known.looked_at else 0.0
+    if 0 < ahead < _LONGEST_LOOK:  # a clock that was put back is no reason to believe nothing any more
         return True
     moved = look.pull.state == PullState.OPEN and look.pull.head_commit != known.head_commit
     if not moved or known.head_commit != known.pushed_commit or known.head_at is None:

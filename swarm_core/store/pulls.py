@@ -13,6 +13,7 @@ from swarm_core.store.database import Database
 
 _FIELDS = tuple(f.name for f in dataclasses.fields(Pull))
 _SELECT = f"SELECT {', '.join(_FIELDS)} FROM pulls"
+_FARTHEST = timedelta(minutes=70)
 _MUTABLE = frozenset(_FIELDS) - {"id", "forge", "repo_path", "number", "created_at", "updated_at"}
 
 
@@ -84,11 +85,16 @@ def listed(db: Database, *, include_over: bool = False, limit: int = 1000) -> li
 
 
 def due(db: Database, *, within: float) -> list[Pull]:
-    """Open ones that are to be looked at within so many seconds, the longest overdue first."""
-    soon = iso(parse_iso(db.now()) + timedelta(seconds=within))
+    """Open ones that are to be looked at within so many seconds, the longest overdue first.
+
+    Nothing is put off for much more than an hour: what seems to be was, before the clock was put back.
+    """
+    now = parse_iso(db.now())
+    soon, never = iso(now + timedelta(seconds=within)), iso(now + _FARTHEST)
     rows = db.rows(
-        f"{_SELECT} WHERE state = '{PullState.OPEN}' AND (next_at IS NULL OR next_at <= ?) ORDER BY next_at, id",
-        (soon,),
+        f"{_SELECT} WHERE state = '{PullState.OPEN}' AND (next_at IS NULL OR next_at <= ? OR next_at > ?)"
+        " ORDER BY next_at, id",
+        (soon, never),
     )
     return [_pull(row) for row in rows]
 

@@ -260,3 +260,13 @@ def test_nothing_of_the_news_is_lost_in_its_file(hub: HubWorld, swarm: Swarm, pr
     assert Path(message.document).read_text().count("long") == 2000
     assert message.body.count("long") < 500
     assert json.loads(json.dumps(message.body))
+
+
+def test_a_clock_that_is_put_back_stops_nothing(hub: HubWorld, swarm: Swarm, clock: Clock, proposed: Case) -> None:
+    work, pull = proposed
+    follower = Follower(swarm.context)
+    follower.look()
+    clock.move(days=-1)
+    hub.hub.add_check(pull.head_commit, "unit", "completed", "failure")
+    follower.look()
+    assert state_of(swarm, work) == "checks failed"
