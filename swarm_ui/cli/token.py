@@ -54,7 +54,7 @@ def create(
 ) -> None:
     """Make a token for an automation and print it, once.
 
-    Scopes: read (query and search), review, feedback, pulls, status, spawn, metrics (GET /metrics).
+    Scopes: read (query and search), review, feedback, pulls (open), merge, status, spawn, metrics (GET /metrics).
 
     --json prints {"kind", "name", "token"}.
 

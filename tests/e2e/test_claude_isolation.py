@@ -18,6 +18,7 @@ def test_a_write_into_the_main_checkout_is_refused_and_its_own_file_is_named(
     claude_world.play(Play().when(asked("make it")).then(call, Text("It was refused.")))
     with claude_world.world.open() as swarm:
         work = claude_world.work(swarm, "make it")
+        claude_world.api.wait_for(lambda r: bool(r.tool_results), marker=work.conversation_id, timeout=60)
         claude_world.wait_activity(work, "idle", timeout=60)
         (denied,) = [e for e in swarm.events(after=0, limit=1000) if e.name == "tool:denied"]
         assert (denied.instance_id, denied.tool_name, denied.metadata["rule"]) == (work.id, "Write", "isolation")

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from swarm_core.models import Instance
+from swarm_core.swarm import Swarm
 from tests import ledger
 from tests.integration import mcp_fixture
 from tests.integration.mcp_fixture import Coordinated
-from tests.integration.review_fixture import finished_work
+from tests.integration.review_fixture import commit
 from tests.ledger import Ledger, Row
 from tests.mcp_client import Answer
 from tests.support import wait_until
@@ -104,7 +105,7 @@ class Town:
 
     def new(self, prompt: str = "say ready") -> Instance:
         with self.mcp.swarm() as swarm:
-            return finished_work(self.mcp.world, swarm, prompt)
+            return _finished(self.mcp, swarm, prompt)
 
     def harm(self, headers: Headers, **options: Any) -> Answer:
         """A request that ends the agent it is taken to come from."""
@@ -130,6 +131,13 @@ class Town:
         (self.mcp.folder / "gate").unlink()
 
 
+def _finished(mcp: Coordinated, swarm: Swarm, prompt: str = "say ready") -> Instance:
+    """Work with a file of its own: those who change the same are told of it, at a time nobody knows."""
+    work = mcp.world.work(swarm, prompt)
+    commit(work, f"{work.id}.txt")
+    return work
+
+
 def facts(event: Row) -> tuple[Any, ...]:
     """Why, with which code, who tried, and whose token it was."""
     return event.error_message, event.error_code, event.actor, event.metadata.get("belonged_to")
@@ -148,7 +156,7 @@ def environment(pid: int) -> dict[str, str]:
 def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     with mcp_fixture.shared_by_a_module(tmp_path_factory.mktemp("town")) as mcp:
         with mcp.swarm() as swarm:
-            ann, bob = (finished_work(mcp.world, swarm) for _ in range(2))
+            ann, bob = (_finished(mcp, swarm) for _ in range(2))
             for one in (ann, bob):
                 mcp.world.wait_idle(swarm, one.id)
             ci = swarm.create_token("ci", ["read"]).token

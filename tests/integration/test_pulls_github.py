@@ -158,7 +158,14 @@ def test_a_reviewer_that_opens_it_approves_and_both_have_it(hub: HubWorld) -> No
 
 @pytest.mark.parametrize(
     "where",
-    ["pull:push:before", "pull:push:between", "pull:push:after", "pull:create:between", "pull:create:after"],
+    [
+        "pull:push:before",
+        "pull:push:between",
+        "pull:push:after",
+        "pull:create:before",
+        "pull:create:between",
+        "pull:create:after",
+    ],
 )
 @pytest.mark.parametrize("then", ["asked again", "reconciled"])
 def test_a_crash_at_any_step_leaves_one_pull_request_and_a_true_database(
