@@ -74,7 +74,9 @@ class Ledger:
         return [Row(*r[:5], bool(r[5]), *r[6:8], json.loads(r[8])) for r in map(tuple, found)]
 
     def _table(self, name: str) -> list[dict[str, Any]]:
-        rows = self._connection.execute(f"SELECT * FROM {name} ORDER BY 1")
+        # Agents that change the same file are told so when the radar has got round to them.
+        which = "sender <> 'swarm'" if name == "messages" else "1"
+        rows = self._connection.execute(f"SELECT * FROM {name} WHERE {which} ORDER BY 1")
         hidden = _OBSERVED if name == "instances" else set()
         return [{k: r[k] for k in r.keys() if k not in hidden} for r in rows]  # noqa: SIM118  a Row's own iteration gives values
 

@@ -26,7 +26,7 @@ CUT_OFF = (OSError, EOFError, http.client.HTTPException)
 _ROOT = str(Path(__file__).parents[2])
 _TABLES = ("relationships", "messages", "feedback", "pulls", "actions", "preserved")
 _DELIVERY = tuple(f"message:{what}" for what in ("injected", "seen", "acknowledged", "held", "lost"))
-_TOLD_AT_ANY_TIME = ("tool:", "coordinator:", "instance:activity", "mcp:", "notice:", *_DELIVERY)
+_TOLD_AT_ANY_TIME = ("tool:", "coordinator:", "instance:activity", "mcp:", "notice:", "overlap:", *_DELIVERY)
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,13 @@ def census(swarm: Swarm) -> Counter[str]:
     counts: Counter[str] = Counter()
     for table in _TABLES:
         counts[table] = db.rows(f"SELECT count(*) FROM {table}")[0][0]
+    # Agents that change the same file are told so when the radar has got round to them.
+    counts["messages"] = db.rows("SELECT count(*) FROM messages WHERE sender <> 'swarm'")[0][0]
     counts["tokens"] = db.rows("SELECT count(*) FROM tokens WHERE revoked_at IS NULL")[0][0]
     for instance in swarm.instances(include_cleaned=True):
         counts[f"{instance.kind} {instance.status} {instance.wanted}"] += 1
     for event in swarm.events(after=0, limit=100_000):
-        if not event.name.startswith(_TOLD_AT_ANY_TIME):
+        if not event.name.startswith(_TOLD_AT_ANY_TIME) and event.actor != "swarm":
             counts[event.name] += 1
     return counts
 
