@@ -38,7 +38,9 @@ def test_a_call_under_way_is_known_to_a_server_of_another_home(
         finally:
             crashing.let_go()
         answer = under_way.result(60).ok
-    assert second.call("send_feedback", _META, **said).ok == answer
+    again = second.call("send_feedback", _META, **said).ok
+    at_any_time = {"delivery_status": ""}  # the agent may see it at any moment
+    assert again | at_any_time == answer | at_any_time
     with mcp.swarm() as swarm:
         assert [f.id for f in feedback.of(swarm.context.db, work.id)] == [answer["feedback_id"]]
     assert mcp.events(name="tool:interrupted") == []
