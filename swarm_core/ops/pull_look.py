@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from swarm_core.forge import Check, Comment, Forge, Known, Look, Review
 from swarm_core.models import Pull, PullState, parse_iso
-from swarm_core.ops import pull_record, texts
+from swarm_core.ops import pull_known, pull_record, texts
 from swarm_core.ops.context import Context
 from swarm_core.ops.pull_status import Facts
 from swarm_core.store import events, pull_facts
@@ -23,9 +23,8 @@ _R = TypeVar("_R", Check, Review, Comment)
 
 def facts_of(context: Context, pull: Pull) -> Facts:
     """A pull request as it is known now."""
-    db, key = context.db, pull.id
-    found = (pull_facts.checks(db, key), pull_facts.reviews(db, key), pull_facts.comments(db, key))
-    return Facts(pull, *found, now=db.now(), grace=context.settings.number("checks_grace"))
+    [found] = pull_known.facts_of(context.db, [pull], grace=context.settings.number("checks_grace"))
+    return found
 
 
 def ask(context: Context, forge: Forge, pull: Pull, *, actor: str | None = None) -> Facts:

@@ -28,20 +28,6 @@ def replace_comments(db: Database, pull_id: int, comments: Sequence[Comment]) ->
     _replace(db, "pull_comments", pull_id, comments)
 
 
-def checks(db: Database, pull_id: int) -> list[Check]:
-    return [Check(**_fields(row)) for row in _rows(db, "pull_checks", pull_id, "name, id")]
-
-
-def reviews(db: Database, pull_id: int) -> list[Review]:
-    """Oldest first."""
-    return [Review(**_fields(row)) for row in _rows(db, "pull_reviews", pull_id, "at, id")]
-
-
-def comments(db: Database, pull_id: int) -> list[Comment]:
-    """Oldest first."""
-    return [Comment(**_fields(row)) for row in _rows(db, "pull_comments", pull_id, "at, id")]
-
-
 def checks_of(db: Database, pull_ids: Sequence[int]) -> dict[int, list[Check]]:
     """Of many pull requests at once, as `checks` has them; so are the next two."""
     return {
@@ -108,10 +94,6 @@ def _replace(db: Database, table: str, pull_id: int, records: Sequence[Any]) -> 
         names = ", ".join(f'"{name}"' for name in fields)
         marks = ", ".join("?" for _ in fields)
         db.execute(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", list(fields.values()))
-
-
-def _rows(db: Database, table: str, pull_id: int, order: str) -> list[sqlite3.Row]:
-    return db.rows(f"SELECT * FROM {table} WHERE pull_id = ? ORDER BY {order}", (pull_id,))
 
 
 def _many(
