@@ -14,12 +14,15 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
+from swarm_core import cancel
 from swarm_core.agents import table
 from swarm_core.agents.base import Agent, Reading
 from swarm_core.errors import SwarmError
+from swarm_core.hosts.base import FolderFacts
+from swarm_core.hosts.pool import HostPool
 from swarm_core.models import Activity, Instance, MessageState, Principal, Source
-from swarm_core.ops import courier, dialogs, envelopes, isolation
-from swarm_core.store import instances, messages
+from swarm_core.ops import courier, dialogs, envelopes, isolation, touched
+from swarm_core.store import events, instances, messages
 from swarm_core.store.database import Database
 from swarm_mcp.loop import LoopStore
 from swarm_mcp.metrics import Metrics
@@ -31,6 +34,7 @@ _MOST_IN_A_ROW = 7  # Claude Code ends a turn by itself when hooks have prevente
 _ANSWERED_WITHIN = 0.25
 _TRIED_FOR = 5.0
 _ASK_EVERY = 0.2
+_LOOK_WITHIN = 1.0  # of the 3 seconds for which Claude Code waits
 _MOST_UNWRITTEN = 10_000
 
 log = logging.getLogger(__name__)
@@ -52,7 +56,9 @@ class _Heard:
     about: str = ""
     of_subagent: bool = False
     denial: dict[str, Any] | None = None
-    stray: isolation.Stray | None = None
+    stray: touched.Stray | None = None
+    call: str = ""
+    named: list[touched.Stray] = field(default_factory=list)
     reply: dict[str, Any] = field(default_factory=dict)
 
 
@@ -62,12 +68,14 @@ class Hooks:
     What agents say is written down in the order it came, and later when the database is locked.
     """
 
-    def __init__(self, store: LoopStore, metrics: Metrics) -> None:
+    def __init__(self, store: LoopStore, metrics: Metrics, hosts: HostPool) -> None:
         self._store = store
+        self._hosts = hosts
         self._metrics = metrics
         self._unwritten: list[_Heard] = []
         self._writing: asyncio.Task[None] | None = None
         self._in_a_row: dict[str, int] = {}
+        self._commands = isolation.Commands()
         self._ending = False
         self._holding = 0
 
@@ -85,6 +93,7 @@ class Hooks:
         heard = self._hear(principal.name, request.path_params["event"], body)
         if heard is None:
             return JSONResponse({})
+        await self._look(heard)
         await asyncio.wait({heard.done}, timeout=_ANSWERED_WITHIN)
         heard.waits = False
         if heard.denial is not None:
@@ -92,6 +101,63 @@ class Hooks:
         if heard.hold and heard.done.done():
             return JSONResponse(await self._hold(heard, request))
         return JSONResponse(heard.reply)
+
+    async def _look(self, heard: _Heard) -> None:
+        """At the places that a command names, before it runs and when it has."""
+        try:
+            if heard.named and heard.denial is None:
+                await self._look_before(heard)
+            elif heard.call and heard.event in (isolation.AFTER, isolation.FAILED):
+                await self._look_after(heard)
+        except SwarmError as error:
+            log.warning("what a command of %s changes is not known: %s", heard.instance_id, error.code)
+        except Exception:  # the agent waits for its hook, whatever is wrong with those places
+            log.exception("what a command of %s changes is not known", heard.instance_id)
+
+    async def _look_before(self, heard: _Heard) -> None:
+        at, event_id = self._store.db.now(), events.newest_id(self._store.db)
+        states = await self._states(heard.named, heard.instance_id)
+        sights = [
+            isolation.Sight(one, now, at, event_id) for one, now in zip(heard.named, states, strict=True) if now
+        ]
+        self._commands.begin(heard.instance_id, heard.call, sights)
+
+    async def _look_after(self, heard: _Heard) -> None:
+        sights = self._commands.end(heard.instance_id, heard.call)
+        if not sights:
+            return
+        states = await self._states([sight.found for sight in sights], heard.instance_id)
+        tool = heard.reading.detail if heard.reading else ""
+
+        def tell(db: Database) -> None:
+            instance = instances.get(db, heard.instance_id)
+            for sight, now in zip(sights, states, strict=True):
+                if now is not None:
+                    isolation.compare(db, instance, sight, now, tool=tool)
+
+        await self._store.write(tell, within=_LOOK_WITHIN)
+
+    async def _states(self, found: Sequence[touched.Stray], instance_id: str) -> list[FolderFacts | None]:
+        """How places are now; None for one that cannot be read in time, and its git is ended."""
+        host = self._hosts.get(instances.get(self._store.db, instance_id).host)
+        scope = cancel.Scope()
+
+        def read(folder: str) -> FolderFacts | None:
+            with scope.active():
+                try:
+                    cancel.check()
+                    return host.folder_state(folder)
+                except SwarmError as error:
+                    log.warning(
+                        "%s, which a command of %s names, cannot be read: %s", folder, instance_id, error.code
+                    )
+                    return None
+
+        loop = asyncio.get_running_loop()
+        reading = [loop.run_in_executor(None, read, one.folder) for one in found]
+        await asyncio.wait(reading, timeout=_LOOK_WITHIN)
+        scope.cancel()
+        return [one.result() if one.done() else None for one in reading]
 
     async def _hold(self, heard: _Heard, request: Request) -> dict[str, Any]:
         """Wait until somebody answers the agent's dialog from here, or it is over, or we end."""
@@ -136,7 +202,9 @@ class Hooks:
                 self._metrics.hooks["ignored"] += 1  # an end is what the kernel says, and it says so at once
                 return None
             Activity(reading.activity)
-            stray = isolation.found_in(self._store.db, instance, event, body)
+            stray = isolation.found_in(self._store.db, instance, agent, event, body)
+            call = isolation.call_of(body, agent)
+            named = isolation.named_in(self._store.db, instance, agent, body) if event == isolation.BEFORE else []
         except (SwarmError, ValueError, TypeError, AttributeError) as error:
             log.warning("the hook %s of %s could not be used: %s", event[:80], instance_id, error)
             self._metrics.hooks["failed"] += 1
@@ -150,6 +218,7 @@ class Hooks:
         said = prompt if isinstance(prompt, str) else ""
         heard = _Heard(instance_id, event, agent, reading, said, self._store.db.now(), done)
         heard.of_subagent = bool(body.get("agent_id"))
+        heard.call, heard.named = call, named
         if instance.budget_state == "held":
             heard.denial = agent.deny_reply(event, _OVER_BUDGET)
         elif stray is not None:

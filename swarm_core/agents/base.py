@@ -5,7 +5,7 @@ Everything here is plain data that survives a trip through JSON; the token is ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -105,7 +105,9 @@ class Agent(Protocol):
 
     `plain_prompt` says that it carries out its prompt line by line, so that nothing may be written around what it
     was asked: instructions meant for a model would be taken for steps. `reconnect` is what to type when it started
-    without its tools and would never look for them again; empty when it does by itself.
+    without its tools and would never look for them again; empty when it does by itself. Of its tools `writes`
+    are those that write a file, and `shells` those that run a command, each with the name of the argument that
+    holds the path or the command.
     """
 
     name: str
@@ -116,6 +118,8 @@ class Agent(Protocol):
     plain_prompt: bool
     ways: Ways
     reconnect: str
+    writes: Mapping[str, str]
+    shells: Mapping[str, str]
 
     def plan(self, spec: Spec, *, resume: bool) -> Plan:
         """How to start; with `resume`, also how to go on with the conversation if there is one."""
@@ -168,6 +172,8 @@ class Mute:
 
     ways = Ways()
     reconnect = ""
+    writes: Mapping[str, str] = {}
+    shells: Mapping[str, str] = {}
 
     def mend_log(self, log: Iterable[bytes]) -> bytes | None:
         return b""

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,13 @@ class ClaudeCode:
     install_hint = "npm install -g @anthropic-ai/claude-code, then run claude once to sign in"
     plain_prompt = False
     reconnect = "/mcp reconnect swarm"
+    writes: Mapping[str, str] = {
+        "Edit": "file_path",
+        "MultiEdit": "file_path",
+        "Write": "file_path",
+        "NotebookEdit": "notebook_path",
+    }
+    shells: Mapping[str, str] = {"Bash": "command"}
     ways = Ways(
         joins=True,
         hooks=frozenset({"PostToolUse", "PostToolUseFailure", "Stop"}),

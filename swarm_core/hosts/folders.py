@@ -55,3 +55,11 @@ def check_own(path: Path) -> None:
             f"{path} belongs to somebody else or can be written by others",
             hint="remove it, or use a shorter SWARM_HOME, which then holds the socket itself",
         )
+
+
+def stamp(folder: str, name: str) -> str:
+    """When a file was last written and how large it is; empty when it is not there."""
+    with contextlib.suppress(OSError):
+        facts = os.lstat(os.path.join(folder, name))  # noqa: PTH118
+        return f"{facts.st_mtime_ns} {facts.st_size}"
+    return ""

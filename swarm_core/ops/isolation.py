@@ -1,64 +1,99 @@
 """Agents change their own worktrees only: what a tool would write elsewhere is refused, and what was is reported.
 
-A program that an agent runs may write anywhere, so the main checkout is also compared with what it was.
+A shell command tells only which places it names: those are compared with what they were before it.
 """
 
 from __future__ import annotations
 
-import logging
 import os
+import re
 import tempfile
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swarm_core.errors import SwarmError
-from swarm_core.hosts.base import CheckoutFacts
-from swarm_core.models import Activity, Instance, MessageKind, Wanted, as_json, parse_iso
+from swarm_core.agents.base import Agent
+from swarm_core.hosts.base import FolderFacts
+from swarm_core.models import Instance, MessageKind, as_json
 from swarm_core.ops import places
-from swarm_core.ops.attention import STRAYED
-from swarm_core.ops.context import Context, place
-from swarm_core.ops.pace import PAUSE_PER_COST, Pace
+from swarm_core.ops.touched import ACTOR, EVENT, MAIN, Stray, at_work, call_person, changed, untold
+from swarm_core.ops.touched import Watch as Watch
 from swarm_core.store import checkouts, events, instances, messages
 from swarm_core.store.database import Database
 
-BEFORE, AFTER = "PreToolUse", "PostToolUse"
-MAIN = ""
-_WRITERS = {"Edit": "file_path", "MultiEdit": "file_path", "Write": "file_path", "NotebookEdit": "notebook_path"}
-_LOOK_EVERY = 10.0
-_UNWATCHED = 60.0
-_MAY_WRITE = frozenset({Activity.BUSY, Activity.STARTING, Activity.UNKNOWN})
-_ACTOR = "supervisor"
-
-log = logging.getLogger(__name__)
+BEFORE, AFTER, FAILED = "PreToolUse", "PostToolUse", "PostToolUseFailure"
+_MOST_WORDS = 100
+_READ_AS_WORDS = 16_384  # the rest of a long command, most likely a file, is searched for known folders only
+_MOST_PLACES = 4
+_MOST_COMMANDS = 256
+_BETWEEN_WORDS = r"\s'\"`;|&()<>{}\[\]$=,:"
+_WORD = re.compile(rf"[^{_BETWEEN_WORDS}]+")
+_PATH = re.compile(r"/|\A~|\A\.\.\Z")
+_OPTION = re.compile(r"\A(?:-\w|@)(?=[/.~])")
 
 
 @dataclass(frozen=True, slots=True)
-class Stray:
-    """A file outside its agent's worktree: of the worktree of `owner`, or of the main checkout, which is MAIN."""
+class Sight:
+    """A place that a command names, as it was before the command."""
 
-    path: str
-    folder: str
-    owner: str
-
-    @property
-    def name(self) -> str:
-        return os.path.relpath(self.path, self.folder)
-
-    @property
-    def where(self) -> str:
-        return f"the worktree of {self.owner}" if self.owner else "the main checkout"
+    found: Stray
+    state: FolderFacts
+    at: str
+    event_id: int
 
 
-def found_in(db: Database, instance: Instance, event: str, body: Mapping[str, Any]) -> Stray | None:
+class Commands:
+    """What the places were that commands under way name; of too many the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._sights: dict[tuple[str, str], list[Sight]] = {}
+
+    def begin(self, instance_id: str, call: str, sights: list[Sight]) -> None:
+        self._sights.pop((instance_id, call), None)
+        if sights:
+            self._sights[instance_id, call] = sights
+        while len(self._sights) > _MOST_COMMANDS:
+            del self._sights[next(iter(self._sights))]
+
+    def end(self, instance_id: str, call: str) -> list[Sight]:
+        return self._sights.pop((instance_id, call), [])
+
+
+def found_in(db: Database, instance: Instance, agent: Agent, event: str, body: Mapping[str, Any]) -> Stray | None:
     """The file that a tool is about to write, or has written, where the agent may not."""
-    path = _written(body) if event in (BEFORE, AFTER) else None
+    given = _given(agent.writes, body) if event in (BEFORE, AFTER) else None
+    path = _resolved(given, _cwd(body, "/")) if given else None
     if path is None or _is_inside(path, os.path.realpath(instance.worktree_path)):
         return None
-    others = {owner: os.path.realpath(folder) for owner, folder in checkouts.worktrees(db).items()}
-    return next(iter(stray(instance, others, [path], free=_free(instance))), None)
+    return next(iter(stray(instance, _others(db), [path], free=_free(instance))), None)
+
+
+def named_in(db: Database, instance: Instance, agent: Agent, body: Mapping[str, Any]) -> list[Stray]:
+    """The places that are not the agent's own and that a shell command names or is run in, each once.
+
+    A command that names nothing outside its worktree costs no question to the database.
+    """
+    command = _given(agent.shells, body)
+    if command is None:
+        return []
+    cwd, own = _cwd(body, instance.worktree_path), os.path.realpath(instance.worktree_path)
+    found_words = _WORD.findall(command[:_READ_AS_WORDS])
+    words = list(dict.fromkeys(_OPTION.sub("", word) for word in found_words if _PATH.search(word)))
+    paths = [own if cwd == instance.worktree_path else os.path.realpath(cwd)]
+    paths += [path for word in words[:_MOST_WORDS] if (path := _resolved(word, cwd))]
+    outside = [path for path in paths if not _is_inside(path, own)]
+    if not outside and len(words) <= _MOST_WORDS and len(command) <= _READ_AS_WORDS:
+        return []
+    others = _others(db)
+    outside += _spelled_out(command, [os.path.realpath(instance.repo_path), instance.repo_path, *others.values()])
+    found = {one.folder: one for one in stray(instance, others, outside, free=_free(instance))}
+    return list(found.values())[:_MOST_PLACES]
+
+
+def call_of(body: Mapping[str, Any], agent: Agent) -> str:
+    """What a command's hooks before and after it have in common."""
+    return str(body.get("tool_use_id") or _given(agent.shells, body) or "")
 
 
 def stray(
@@ -73,9 +108,8 @@ def stray(
     folders |= dict.fromkeys((*free, own), instance.id)
     found = []
     for path in paths:
-        around = [folder for folder in folders if _is_inside(path, folder)]
-        inmost = max(around, key=len, default=own)
-        if folders[inmost] != instance.id:
+        inmost = _inmost(path, folders)
+        if inmost is not None and folders[inmost] != instance.id:
             found.append(Stray(path, inmost, folders[inmost]))
     return found
 
@@ -111,131 +145,79 @@ def record(db: Database, instance: Instance, found: Stray, *, tool: str, denied:
     facts["strays"].append(mine)
     checkouts.write(db, instance.repo_path, facts, seen_at=seen_at or db.now())
     told |= {"certain": True, "tool": tool, "files": [found.name]}
-    events.add(db, "checkout:touched", instance_id=instance.id, actor=instance.id, metadata=told)
-    _call_person(db, instance.id, facts)
+    events.add(db, EVENT, instance_id=instance.id, actor=instance.id, metadata=told)
+    call_person(db, instance.id, facts)
     body = f"You have changed a file that is not yours. {refusal(instance, found)}. Take the change back there."
     messages.accept(db, instance.id, sender="swarm", body=body, kind=MessageKind.NOTICE)
 
 
-class Watch:
-    """One per database, in the coordinator: compares main checkouts with what they were while agents work."""
+def compare(db: Database, instance: Instance, sight: Sight, now: FolderFacts, *, tool: str) -> None:
+    """Write down that a place which a command names has changed in its time; within a transaction.
 
-    def __init__(self, context: Context, *, pause_per_cost: float = PAUSE_PER_COST) -> None:
-        self._context = context
-        self._every = _LOOK_EVERY if pause_per_cost else 0.0
-        self._pace = Pace(0.0, pause_per_cost=pause_per_cost)
-        self._looked: dict[str, float] = {}
-        self._left: set[str] = set()
-
-    def look(self) -> None:
-        """At the checkout that was not looked at for the longest time."""
-        if not self._pace.is_due:
-            return
-        listed = instances.listed(self._context.db)
-        running = [i for i in listed if i.wanted == Wanted.RUNNING and not i.ended]
-        repos = {i.repo_path for i in running} | set(checkouts.with_strays(self._context.db))
-        self._left |= self._looked.keys() - repos
-        self._looked = {repo: at for repo, at in self._looked.items() if repo in repos}
-        due = [r for r in sorted(repos) if time.monotonic() - self._looked.get(r, float("-inf")) >= self._every]
-        if due:
-            with self._pace.turn():
-                repo = min(due, key=lambda r: self._looked.get(r, 0.0))
-                self._looked[repo] = time.monotonic()
-                self._look_at(repo, [i for i in listed if i.repo_path == repo])
-
-    def _look_at(self, repo: str, here: list[Instance]) -> None:
-        if not here:
-            return
-        try:
-            now = self._context.host(here[0]).checkout_state(repo)
-        except SwarmError as error:
-            log.debug("the checkout %s cannot be looked at: %s", repo, error.message)
-            return
-        settled = self._settled(repo, here, now)
-        db = self._context.db
-        with db.write():
-            facts, seen_at = checkouts.read(db, repo)
-            # Whoever changed it while no agent was there, or for a long time, was none of those that are here now.
-            watched = seen_at is not None and _seconds(seen_at, db.now()) <= self._gap and repo not in self._left
-            self._left.discard(repo)
-            news = changed(facts["seen"], now) if watched and facts["seen"] else {}
-            self._tell(repo, news, facts, _at_work(here, seen_at or ""))
-            over = {s["instance_id"] for s in facts["strays"] if s in settled}
-            facts = {"seen": now, "strays": [s for s in facts["strays"] if s not in settled]}
-            checkouts.write(db, repo, facts, seen_at=db.now())
-            for instance_id in over:
-                _call_person(db, instance_id, facts)
-
-    @property
-    def _gap(self) -> float:
-        return max(_UNWATCHED, 3 * self._pace.pause)
-
-    def _tell(self, repo: str, news: dict[str, Any], facts: dict[str, Any], at_work: list[str]) -> None:
-        db = self._context.db
-        known = {os.path.relpath(s["path"], repo) for s in facts["strays"] if s["owner"] == MAIN}
-        if "files" in news:
-            news["files"] = [name for name in news["files"] if name not in known]
-        if "head" in news and checkouts.is_merge(db, repo, news["head"][1]):
-            del news["head"]
-        if at_work and any(news.values()):
-            told = {"where": "the main checkout", "repo_path": repo, "certain": False, "while": at_work}
-            events.add(db, "checkout:touched", actor=_ACTOR, metadata=told | news)
-
-    def _settled(self, repo: str, here: list[Instance], now: CheckoutFacts) -> list[dict[str, Any]]:
-        """What agents wrote where it should not be, and is committed there or taken back."""
-        facts, _ = checkouts.read(self._context.db, repo)
-        by_id = {i.id: i for i in here}
-        return [s for s in facts["strays"] if self._is_settled(s, by_id, now)]
-
-    def _is_settled(self, one: dict[str, Any], by_id: Mapping[str, Instance], now: CheckoutFacts) -> bool:
-        dirty: Mapping[str, Any] = now
-        if one["owner"] != MAIN:
-            owner = by_id.get(one["owner"])
-            if owner is None or one["instance_id"] not in by_id:
-                return True
-            try:
-                dirty = self._context.host(owner).branch_state(place(owner), owner.base_branch)
-            except SwarmError:
-                return False
-        name = places.printable(os.path.relpath(one["path"], one["folder"]))
-        return name not in dirty["dirty"] and dirty["dirty_count"] == len(dirty["dirty"])
-
-
-def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """How a checkout differs from what it was: files that became dirty, another branch, another commit."""
-    news: dict[str, Any] = {}
-    files = [name for name in now["dirty"] if name not in before["dirty"]]
-    # Of many files only the first are named: others come into sight when those before them are committed.
-    named = before["dirty_count"] == len(before["dirty"])
-    if files and (named or now["dirty_count"] > before["dirty_count"]):
-        news["files"] = files
-    for what in ("branch", "head"):
-        if now[what] != before[what]:
-            news[what] = [before[what], now[what]]
-    return news
-
-
-def _call_person(db: Database, instance_id: str, facts: Mapping[str, Any]) -> None:
-    """A person is needed while something is left that the agent wrote elsewhere; other reasons stay."""
-    said = instances.get(db, instance_id).needs_person
-    if said and not said.startswith(STRAYED):
+    That is no proof: its owner, a person or another command may have done it, so nobody is told or called.
+    """
+    found = sight.found
+    repo = instances.get(db, found.owner).repo_path if found.owner else instance.repo_path
+    news = untold(db, repo, found.owner, changed(sight.state, now), after=sight.event_id)
+    if not news:
         return
-    left = [Stray(s["path"], s["folder"], s["owner"]) for s in facts["strays"] if s["instance_id"] == instance_id]
-    text = ", ".join(f"{places.printable(s.name)} of {s.where}" for s in left)
-    now = f"{STRAYED}: {text}" if left else ""
-    if now != said:
-        instances.set_fields(db, instance_id, needs_person=now)
+    others = [i for i in instances.listed(db, repo_path=repo) if i.id != instance.id]
+    told: dict[str, Any] = {"where": found.where, "owner": found.owner or None, "repo_path": repo}
+    told |= {"certain": False, "tool": tool, "while": at_work(others, sight.at)}
+    events.add(db, EVENT, instance_id=instance.id, actor=ACTOR, metadata=told | news)
 
 
-def _written(body: Mapping[str, Any]) -> str | None:
-    """The file that a tool writes, without links."""
-    given, key = body.get("tool_input"), _WRITERS.get(str(body.get("tool_name")))
-    path = given.get(key) if isinstance(given, dict) and key else None
-    if not isinstance(path, str) or not path or "\0" in path:
-        return None
+def _given(tools: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
+    """What the table says to be of interest in a tool's input."""
+    given, key = body.get("tool_input"), tools.get(str(body.get("tool_name")))
+    value = given.get(key) if isinstance(given, dict) and key else None
+    return value if isinstance(value, str) and value else None
+
+
+def _cwd(body: Mapping[str, Any], otherwise: str) -> str:
     cwd = body.get("cwd")
-    start = cwd if isinstance(cwd, str) and cwd.startswith("/") and "\0" not in cwd else "/"
-    return os.path.realpath(os.path.join(start, os.path.expanduser(path)))  # noqa: PTH111, PTH118
+    return cwd if isinstance(cwd, str) and cwd.startswith("/") and "\0" not in cwd else otherwise
+
+
+def _resolved(path: str, cwd: str) -> str | None:
+    """Absolute and without links."""
+    if "\0" in path:
+        return None
+    return os.path.realpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH111, PTH118
+
+
+def _spelled_out(command: str, folders: Sequence[str]) -> list[str]:
+    """The paths in these folders that the text spells out, also where a folder's name has spaces in it."""
+    text, found = command.replace("\\ ", " "), []
+    parents = {parent for parent in {os.path.dirname(folder) for folder in folders} if parent in text}  # noqa: PTH120
+    for folder in dict.fromkeys(folders):
+        if os.path.dirname(folder) not in parents or folder not in text:  # noqa: PTH120
+            continue
+        rest = rf"(?:/[^{_BETWEEN_WORDS}]*)?(?=[{_BETWEEN_WORDS}]|\Z)"
+        found += re.findall(rf"(?<![\w./~-]){re.escape(folder)}{rest}", text)
+    return [os.path.realpath(path) for path in found if "\0" not in path]
+
+
+def _others(db: Database) -> dict[str, str]:
+    """Worktrees without links on the way to them: there may be many, and they are in few folders."""
+    found: dict[str, str] = {}
+    parents: dict[str, str] = {}
+    for owner, folder in checkouts.worktrees(db).items():
+        parent, name = os.path.split(folder)
+        if parent not in parents:
+            parents[parent] = os.path.realpath(parent)
+        found[owner] = os.path.join(parents[parent], name)  # noqa: PTH118
+    return found
+
+
+def _inmost(path: str, folders: Container[str]) -> str | None:
+    """The path itself or the nearest folder around it that is one of these."""
+    while path not in folders:
+        parent = os.path.dirname(path)  # noqa: PTH120
+        if parent == path:
+            return None
+        path = parent
+    return path
 
 
 def _free(instance: Instance) -> list[str]:
@@ -253,13 +235,3 @@ def _free(instance: Instance) -> list[str]:
 
 def _is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
-
-
-def _at_work(here: Iterable[Instance], since: str) -> list[str]:
-    """Who was seen at work since the last look."""
-    running = [i for i in here if i.wanted == Wanted.RUNNING and not i.ended]
-    return [i.id for i in running if i.activity in _MAY_WRITE or i.activity_at >= since]
-
-
-def _seconds(since: str, now: str) -> float:
-    return (parse_iso(now) - parse_iso(since)).total_seconds()

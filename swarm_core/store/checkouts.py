@@ -39,3 +39,22 @@ def is_merge(db: Database, repo_path: str, commit: str | None) -> bool:
     """Whether the commit is what a pull request of ours became, so that we have moved the branch ourselves."""
     row = db.row("SELECT 1 FROM pulls WHERE repo_path = ? AND merge_commit = ? LIMIT 1", (repo_path, commit))
     return row is not None
+
+
+def told(db: Database, repo_path: str, owner: str, *, after: int) -> list[dict[str, Any]]:
+    """What events after the id told of the worktree of `owner`; of the main checkout if that is empty."""
+    rows = db.rows(
+        "SELECT metadata FROM mcp_events WHERE id > ? AND name = 'checkout:touched'"
+        " AND coalesce(json_extract(metadata, '$.owner'), '') = ? AND json_extract(metadata, '$.repo_path') = ?",
+        (after, owner, repo_path),
+    )
+    return [json.loads(row[0]) for row in rows]
+
+
+def was_worked_on(db: Database, instance_id: str, since: str) -> bool:
+    """Whether an operation of ours on the instance is under way, or has ended since then."""
+    row = db.row(
+        "SELECT 1 FROM actions WHERE instance_id = ? AND (state = 'open' OR finished_at >= ?) LIMIT 1",
+        (instance_id, since),
+    )
+    return row is not None

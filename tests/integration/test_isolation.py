@@ -6,20 +6,24 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from swarm_core.models import Event, Instance
+from swarm_core.agents import table
+from swarm_core.models import Activity, Event, Instance
 from swarm_core.ops import isolation
-from swarm_core.ops.isolation import Watch
-from swarm_core.store import checkouts, instances, messages
+from swarm_core.ops import touched as places
+from swarm_core.ops.touched import Watch
+from swarm_core.store import checkouts, events, instances, messages, preserved
 from swarm_core.store.database import Database
 from swarm_core.swarm import Swarm
 from swarm_ui import views
 from tests.integration.mcp_fixture import Coordinated
+from tests.integration.merge_fixture import proposed
 from tests.support import git_run, wait_until
 from tests.world import World
 
@@ -167,10 +171,226 @@ def wrote(swarm: Swarm, instance: Instance, path: Path) -> None:
     """What the hook of a tool that wrote there does."""
     db: Database = swarm.context.db
     body = {"tool_name": "Write", "tool_input": {"file_path": str(path)}}
-    found = isolation.found_in(db, instance, "PostToolUse", body)
+    found = isolation.found_in(db, instance, table.get("claude"), "PostToolUse", body)
     assert found is not None
     with db.write():
         isolation.record(db, instance, found, tool="Write", denied=False)
+
+
+# Uncertain: a command has named a place, and the place has changed
+
+
+def run(
+    mcp: Coordinated, token: str, command: str, writes: Path, *, after: str = "PostToolUse", **body: Any
+) -> None:
+    """A shell command of an agent, with its hooks around it."""
+    body |= {"tool_use_id": f"toolu_{writes.name}"}
+    assert hook(mcp, "PreToolUse", token, "Bash", command=command, **body) == {}
+    writes.write_text("by a shell\n")
+    assert hook(mcp, after, token, "Bash", command=command, **body) == {}
+
+
+def test_a_command_that_names_anothers_place_is_reported_at_once_when_that_has_changed(
+    quiet_claude: Coordinated,
+) -> None:
+    mcp = quiet_claude
+    with mcp.swarm() as swarm:
+        one, two = swarm.work("do it", repo=str(mcp.world.repo), agent="claude", count=2)
+        token, repo = mcp.token(one), mcp.world.repo
+        mine, theirs = Path(one.worktree_path), Path(two.worktree_path)
+        (mine / "linked").symlink_to(theirs)
+        ways: list[tuple[str, Path, dict[str, str]]] = [
+            (f"echo x > {theirs}/a.txt", theirs / "a.txt", {}),
+            (f"python3 -c \"open('{theirs}/b.txt', 'w')\"", theirs / "b.txt", {"after": "PostToolUseFailure"}),
+            (f"cp x ../{theirs.name}/c.txt", theirs / "c.txt", {"cwd": str(mine)}),
+            ("touch d.txt", theirs / "d.txt", {"cwd": str(theirs)}),
+            ("cp x linked/e.txt", theirs / "e.txt", {"cwd": str(mine)}),
+            (f"make -C{theirs} a.txt", theirs / "a.txt", {}),
+            (f"tar x --directory={repo}/src", repo / "src" / "app.py", {}),
+        ]
+        for command, path, more in ways:
+            run(mcp, token, command, path, **more)
+        told = [e for e in touched(swarm) if e.instance_id is not None]
+        assert [(e.instance_id, e.metadata["certain"]) for e in told] == [(one.id, False)] * len(ways)
+        names = ["a.txt", "b.txt", "c.txt", "d.txt", "e.txt", "a.txt", "src/app.py"]
+        assert [e.metadata["files"] for e in told] == [[name] for name in names]
+        assert [e.metadata["owner"] for e in told] == [two.id] * 6 + [None]
+        assert (told[0].metadata["tool"], told[0].metadata["where"]) == ("Bash", f"the worktree of {two.id}")
+        assert told[-1].metadata["where"] == "the main checkout"
+        assert messages.of(swarm.context.db, one.id) == []
+        assert swarm.find(one.id).needs_person == ""
+
+
+def test_a_command_that_only_reads_there_is_nobodys_business(quiet_claude: Coordinated) -> None:
+    mcp = quiet_claude
+    with mcp.swarm() as swarm:
+        one, two = swarm.work("do it", repo=str(mcp.world.repo), agent="claude", count=2)
+        token, mine = mcp.token(one), Path(one.worktree_path)
+        run(mcp, token, f"diff {two.worktree_path}/src/app.py src/app.py > own.txt", mine / "own.txt")
+        run(mcp, token, f"grep -r x {mcp.world.repo}", mine / "other.txt")
+        assert [e for e in touched(swarm) if e.instance_id is not None] == []
+
+
+def test_a_place_that_cannot_be_read_costs_the_agent_nothing(
+    quiet_claude: Coordinated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one place git fails, in the other it hangs: the hooks are answered, and that git is ended."""
+    mcp = quiet_claude
+    with mcp.swarm() as swarm:
+        one, two, three = swarm.work("do it", repo=str(mcp.world.repo), agent="claude", count=3)
+        assert mcp.stop() == 0
+        pids, real = tmp_path / "pids", shutil.which("git")
+        program = tmp_path / "bin" / "git"
+        hangs = f"*{three.worktree_path}*status*) echo $$ >> {pids}; exec sleep 600;;"
+        program.write_text(f'#!/bin/sh\ncase "$*" in {hangs} esac\nexec {real} "$@"\n')
+        program.chmod(0o755)
+        mcp.start()
+        token = mcp.token(one)
+        Path(two.worktree_path, ".git").write_text("gitdir: /nowhere\n")
+        run(mcp, token, f"touch {two.worktree_path}/a.txt", Path(two.worktree_path, "a.txt"))
+        run(mcp, token, f"touch {three.worktree_path}/a.txt", Path(three.worktree_path, "a.txt"))
+        assert [e for e in touched(swarm) if e.instance_id is not None] == []
+        (pid, *_) = pids.read_text().split()
+        wait_until(lambda: not Path("/proc", pid).exists(), what="the git that hung is ended")
+        assert hook(mcp, "PreToolUse", token, "Bash", command="ls") == {}
+
+
+@pytest.mark.parametrize("owner", ["main", "other"])
+def test_what_a_hook_has_told_of_a_command_is_not_told_again(world: World, swarm: Swarm, owner: str) -> None:
+    idle, one = world.wait_idle(swarm, world.work(swarm).id), busy(world, swarm)
+    watch, db = Watch(swarm.context, pause_per_cost=0), swarm.context.db
+    folder = world.repo if owner == "main" else Path(idle.worktree_path)
+    body = {"tool_name": "Bash", "tool_input": {"command": f"touch {folder}/a.txt"}}
+    watch.look()
+    (found,) = isolation.named_in(db, one, table.get("claude"), body)
+    before = isolation.Sight(
+        found, swarm.context.host(one).folder_state(found.folder), db.now(), events.newest_id(db)
+    )
+    (folder / "a.txt").write_text("by a command\n")
+    (folder / "b.txt").write_text("by somebody\n")
+    with db.write():
+        isolation.compare(db, one, before, swarm.context.host(one).folder_state(found.folder), tool="Bash")
+    (folder / "c.txt").write_text("by somebody else\n")
+    watch.look()
+    watch.look()
+    assert [e.metadata["files"] for e in touched(swarm)] == [["a.txt", "b.txt"], ["c.txt"]]
+
+
+# Uncertain: a worktree has changed while its own agent was not at work
+
+
+def test_a_worktree_that_changes_while_only_others_work_is_told_without_blame(world: World, swarm: Swarm) -> None:
+    idle, one = world.wait_idle(swarm, world.work(swarm).id), busy(world, swarm)
+    watch, theirs = Watch(swarm.context, pause_per_cost=0), Path(idle.worktree_path)
+    (theirs / "before.txt").write_text("it was there\n")
+
+    def told() -> dict[str, Any]:
+        """What the two looks that it takes have brought."""
+        known = len(touched(swarm))
+        watch.look()
+        assert len(touched(swarm)) == known
+        watch.look()
+        watch.look()
+        assert len(touched(swarm)) == known + 1
+        return touched(swarm)[-1].metadata
+
+    watch.look()
+    (theirs / "new.txt").write_text("somebody was here\n")
+    said = told()
+    assert (said["certain"], said["owner"], said["files"]) == (False, idle.id, ["new.txt"])
+    assert (said["where"], said["while"]) == (f"the worktree of {idle.id}", [one.id])
+    (theirs / "before.txt").write_text("it is another now\n")
+    assert told()["files"] == ["before.txt"]
+    (theirs / "new.txt").write_text("a program goes on writing there\n")
+    (theirs / "other.txt").write_text("and here\n")
+    assert told()["files"] == ["other.txt"]
+    git_run(theirs, "add", "-A")
+    git_run(theirs, "commit", "-q", "-m", "not by its agent")
+    assert told()["head"][1] == git_run(theirs, "rev-parse", "HEAD")
+    assert [e.instance_id for e in touched(swarm)] == [None] * 4
+    assert [swarm.find(i.id).needs_person for i in (one, idle)] == ["", ""]
+
+
+def test_work_that_is_taken_away_from_a_worktree_is_told(world: World, swarm: Swarm) -> None:
+    idle, _ = world.wait_idle(swarm, world.work(swarm).id), busy(world, swarm)
+    watch, theirs = Watch(swarm.context, pause_per_cost=0), Path(idle.worktree_path)
+    (theirs / "README.md").write_text("work of an hour\n")
+    swarm.stop(idle.id)
+    watch.look()
+    watch.look()
+    git_run(theirs, "checkout", "-q", "README.md")
+    watch.look()
+    watch.look()
+    assert [e.metadata["files"] for e in touched(swarm)] == [["README.md"]]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_its_own_agent_changes_is_not_told(world: World, swarm: Swarm, *, late: bool) -> None:
+    """Also when it is seen at work only after what it wrote was seen."""
+    idle, _ = world.wait_idle(swarm, world.work(swarm).id), busy(world, swarm)
+    watch, db = Watch(swarm.context, pause_per_cost=0), swarm.context.db
+    watch.look()
+    Path(idle.worktree_path, "own.txt").write_text("its own\n")
+    if late:
+        watch.look()
+    with db.write():
+        instances.observe(db, idle.id, Activity.BUSY, source="hook")
+        instances.observe(db, idle.id, Activity.IDLE, source="hook")
+    watch.look()
+    watch.look()
+    watch.look()
+    assert touched(swarm) == []
+
+
+def test_a_worktree_that_changes_while_nobody_works_is_nobodys_business(world: World, swarm: Swarm) -> None:
+    idle, _ = (world.wait_idle(swarm, world.work(swarm).id) for _ in range(2))
+    watch = Watch(swarm.context, pause_per_cost=0)
+    watch.look()
+    Path(idle.worktree_path, "new.txt").write_text("a person was here\n")
+    watch.look()
+    watch.look()
+    assert touched(swarm) == []
+
+
+def test_what_swarm_itself_brings_back_is_not_told(world: World, swarm: Swarm) -> None:
+    idle, _ = world.wait_idle(swarm, world.work(swarm).id), busy(world, swarm)
+    watch, path = Watch(swarm.context, pause_per_cost=0), Path(idle.worktree_path, "kept.txt")
+    path.write_text("to be brought back\n")
+    swarm.stop(idle.id)
+    swarm.clean(idle.id)
+    swarm.restore(idle.id)
+    (kept,) = preserved.of(swarm.context.db, idle.id)
+    path.unlink()
+    watch.look()
+    swarm.restore(idle.id, ref=kept.ref)
+    assert path.exists()
+    watch.look()
+    watch.look()
+    assert touched(swarm) == []
+
+
+def test_a_worktree_that_follows_a_merge_of_ours_is_not_told(world: World, swarm: Swarm) -> None:
+    idle, _ = world.wait_idle(swarm, world.work(swarm).id), busy(world, swarm)
+    watch, theirs = Watch(swarm.context, pause_per_cost=0), Path(idle.worktree_path)
+    git_run(world.repo, "checkout", "-q", "--detach")
+    git_run(theirs, "checkout", "-q", "main")
+    work = proposed(world, swarm, 1, {"merged.txt": "1\n"})
+    watch.look()
+    assert swarm.pulls.merge(work.id).merge_commit == git_run(theirs, "rev-parse", "HEAD")
+    watch.look()
+    watch.look()
+    assert touched(swarm) == []
+
+
+def test_each_turn_looks_at_one_place_and_main_checkouts_come_first(world: World, swarm: Swarm) -> None:
+    idle, _ = world.wait_idle(swarm, world.work(swarm).id), busy(world, swarm)
+    watch = Watch(swarm.context, pause_per_cost=1e-9)
+    seen = []
+    for _ in range(3):
+        watch.look()
+        seen.append(list(watch._looked))
+    main, other = (str(world.repo), ""), (str(world.repo), idle.id)
+    assert seen == [[main], [main, other], [main, other]]
 
 
 # Uncertain: the main checkout is not what it was
@@ -231,7 +451,7 @@ def test_after_a_long_time_unwatched_the_checkout_is_taken_as_it_is(
 ) -> None:
     busy(world, swarm)
     Watch(swarm.context, pause_per_cost=0).look()
-    monkeypatch.setattr(isolation, "_UNWATCHED", -1.0)
+    monkeypatch.setattr(places, "_UNWATCHED", -1.0)
     (world.repo / "README.md").write_text("changed overnight\n")
     Watch(swarm.context, pause_per_cost=0).look()
     assert touched(swarm) == []
