@@ -54,7 +54,7 @@ def problem(old: dict[str, Any], new: dict[str, Any]) -> str | None:
         return None
     if part is not None and not _raised(old["schemaVersion"], new["schemaVersion"], part):
         return (
-            f"the tools changed: raise the {part} part of SCHEMA_VERSION in swarm_mcp/contract.py"
+            f"the tools changed: raise the {part} part of SCHEMA_VERSION in swarm_core/contract.py"
             f" (it was {old['schemaVersion']}), then run `python -m docs.contract --write`"
         )
     return "the snapshot is behind: run `python -m docs.contract --write`"

@@ -56,6 +56,7 @@ from swarm_core.ops import (
     stop,
     templates,
     tokens,
+    typing,
 )
 from swarm_core.ops import status as statuses
 from swarm_core.ops.context import Context, Report, nothing, place, talk
@@ -66,10 +67,9 @@ from swarm_core.store.database import Database, make_folder, open_database, utc_
 from swarm_core.store.tokens import TokenRow
 
 if TYPE_CHECKING:
+    from swarm_core.attempts import Attempts
     from swarm_core.desk import PullDesk
-    from swarm_core.ops.attempts import Picked
     from swarm_core.ops.budget import Account
-    from swarm_core.ops.compare import Comparison
     from swarm_core.ops.doctor import Check
     from swarm_core.ops.issues import Listing
 
@@ -179,20 +179,6 @@ class Swarm:
         from swarm_core.ops import issues  # noqa: PLC0415  as above
 
         return issues.listing(self.context, self._host.ensure_repo(repo, None), limit=limit)
-
-    def attempts(self, id_or_name: str) -> list[Instance]:
-        """All attempts at the instance's task, in the order they were started."""
-        from swarm_core.ops import attempts  # noqa: PLC0415  as above
-
-        return attempts.of(self.context, self.find(id_or_name))
-
-    def compare(self, ids_or_names: Sequence[str], *, run_check: bool = False) -> Comparison:
-        """Attempts side by side: a group, of which one is named, or the named ones."""
-        from swarm_core.ops import compare  # noqa: PLC0415  as above
-
-        members = compare.chosen(self.context, [self.find(one) for one in ids_or_names])
-        self._take_in(members)
-        return compare.compare(self.context, [self.find(one.id) for one in members], run_check=run_check)
 
     def search(
         self,
@@ -412,6 +398,16 @@ class Swarm:
 
         return PullDesk(self.context, self.find)
 
+    @property
+    def attempts(self) -> Attempts:
+        """Everything about several attempts at one task."""
+        from swarm_core.attempts import Attempts  # noqa: PLC0415  few commands need it
+
+        def settle(instance_id: str) -> object:
+            return self._request(instance_id, lambda _: None)
+
+        return Attempts(self.context, find=self.find, take_in=self._take_in, settle=settle)
+
     def note_merged(self, target_id: str, *, actor: str = "operator") -> Pull:
         """Note that the pull request of an instance's branch was merged; git is asked whether it was."""
         return pulls.note_merged(self.context, self.find(target_id).id, actor=actor)
@@ -478,6 +474,12 @@ class Swarm:
         found = self.find(id_or_name)
         return dialogs.answer(self.context, found, choice=choice, text=text, digest=digest, actor=actor)
 
+    def type_keys(
+        self, id_or_name: str, *, text: str = "", keys: Sequence[str] = (), actor: str = "operator"
+    ) -> int:
+        """Type text or press keys at the agent's terminal, never into a dialog; returns how many keys."""
+        return typing.type_keys(self.context, self.find(id_or_name), text=text, keys=keys, actor=actor)
+
     def explain(self, id_or_name: str) -> list[ReadingFacts]:
         """What every source says of the agent now, best first."""
         found = self.find(id_or_name)
@@ -492,27 +494,6 @@ class Swarm:
     def abandon(self, id_or_name: str, *, why: str = "", actor: str = "operator") -> Instance:
         done = decide.abandon(self.context, self.find(id_or_name), why=why, actor=actor)
         return self._request(done.id, lambda _: None)
-
-    def ended_by_picking(self, id_or_name: str) -> list[Instance]:
-        """Whom picking this attempt would end, or whose pull request it would close."""
-        from swarm_core.ops import attempts  # noqa: PLC0415  as above
-
-        return attempts.to_end(self.context, self.find(id_or_name))
-
-    def pick(self, id_or_name: str, *, keep: bool = False, actor: str = "operator") -> Picked:
-        """Pick one of several attempts: the others end, and their pull requests are closed, unless kept."""
-        from swarm_core.ops import attempts  # noqa: PLC0415  as above
-
-        done = attempts.pick(self.context, self.find(id_or_name).id, keep=keep, actor=actor)
-        for one in (*done.ended, *done.reviews):
-            self.context.report(f"ending {one}")
-            try:
-                self._request(one, lambda _: None)
-            except SwarmError as error:
-                done.failures[one] = error
-        if not keep:
-            attempts.close_pulls(self.context, done, actor=actor)
-        return done
 
     def budget(
         self,

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from swarm_core import config, process
 from swarm_core.config import Settings
 from swarm_core.ops.context import Report, nothing
+from swarm_core.ops.presence import Servers
 from swarm_core.store import requests
 from swarm_core.swarm import Swarm
 from swarm_mcp import server
 from swarm_mcp.loop import LoopStore
-from swarm_mcp.presence import Servers
 from swarm_mcp.watch import Watch
 
 log = logging.getLogger(__name__)

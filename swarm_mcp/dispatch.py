@@ -20,13 +20,13 @@ from mcp.shared.exceptions import MCPError
 from swarm_core.config import SETTINGS, Settings
 from swarm_core.errors import Cancelled, Denied, ExternalFailure, NotFound, SwarmError
 from swarm_core.models import Instance, Principal, PrincipalKind
+from swarm_core.ops.presence import Servers
 from swarm_core.store import relationships, requests
 from swarm_core.swarm import Swarm
 from swarm_mcp import contract, permissions, registry
 from swarm_mcp.call import Call, digest
 from swarm_mcp.loop import LoopStore, Telling
 from swarm_mcp.metrics import Metrics
-from swarm_mcp.presence import Servers
 from swarm_mcp.progress import Progress, Throttle
 from swarm_mcp.registry import Tool
 

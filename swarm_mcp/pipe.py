@@ -12,6 +12,7 @@ from swarm_core.config import Settings
 from swarm_core.errors import Denied, SwarmError
 from swarm_core.models import Principal
 from swarm_core.ops.context import Report, nothing
+from swarm_core.ops.presence import Servers
 from swarm_core.store import requests
 from swarm_core.store.database import Database
 from swarm_core.swarm import Swarm
@@ -19,7 +20,6 @@ from swarm_mcp.dispatch import Dispatcher
 from swarm_mcp.identity import Identity
 from swarm_mcp.loop import LoopStore
 from swarm_mcp.metrics import Metrics
-from swarm_mcp.presence import Servers
 from swarm_mcp.protocol import SwarmServer
 from swarm_mcp.refusals import Refusals
 from swarm_mcp.resources import Reader

@@ -11,9 +11,9 @@ import mcp_types as t
 
 from swarm_core.errors import InvalidInput, NotFound
 from swarm_core.models import as_json
+from swarm_core.ops import describe
 from swarm_core.store import feedback, instances
 from swarm_core.swarm import Swarm
-from swarm_mcp.tools.find import describe
 
 _JSON = "application/json"
 _MOST = 200
@@ -110,12 +110,12 @@ class Reader:
 
     def _instances(self, _: str) -> tuple[str, str]:
         found, total = instances.query(self._swarm.context.db, limit=_MOST)
-        return _JSON, _dumps({"instances": [describe(i) for i in found], "total": total})
+        return _JSON, _dumps({"instances": [describe.instance(i) for i in found], "total": total})
 
     def _instance(self, name: str) -> tuple[str, str]:
         detail = self._swarm.detail(name)
         return _JSON, _dumps(
-            describe(detail.instance)
+            describe.instance(detail.instance)
             | {"relationships": [as_json(r) for r in detail.relationships]}
             | {"events": [as_json(e) for e in detail.events]}
         )

@@ -22,6 +22,7 @@ from swarm_core import process
 from swarm_core.config import Settings
 from swarm_core.errors import SwarmError
 from swarm_core.models import PrincipalKind
+from swarm_core.ops.presence import Servers
 from swarm_core.process import Card
 from swarm_core.store import events, forge_counts, instances, requests
 from swarm_core.swarm import Swarm
@@ -33,7 +34,6 @@ from swarm_mcp.hooks import Hooks
 from swarm_mcp.identity import Identity
 from swarm_mcp.loop import LoopStore
 from swarm_mcp.metrics import Metrics
-from swarm_mcp.presence import Servers
 from swarm_mcp.protocol import SwarmServer
 from swarm_mcp.refusals import Refusals
 from swarm_mcp.resources import Reader
@@ -162,7 +162,7 @@ def service(
     manager.on_foreign = foreign
     manager.on_begun = begun
     identity = Identity(store)
-    hooks = Hooks(store, metrics)
+    hooks = Hooks(store, metrics, swarm.context.hosts)
     secret = swarm.context.environ.get(SECRET, "")
     webhooks = Webhooks(secret, store, refusals, metrics, wake=watch.follower.wake)
     made = (card, settings, swarm, watch, store, servers, identity, metrics, dispatcher, refusals, manager)

@@ -11,6 +11,13 @@ from typing import Any, Protocol, TypedDict
 from swarm_core.github_token import Token
 
 SENT, BUSY, BLOCKED, GONE, UNCLEAR = OUTCOMES = ("sent", "busy", "blocked", "gone", "unclear")
+# Names of keys as tmux has them; those of HARMLESS approve nothing, whatever they reach.
+HARMLESS = frozenset({"Escape", "C-c"})
+KEYS = HARMLESS | {
+    *("Enter", "Tab", "BTab", "BSpace", "DC", "Space", "Up", "Down", "Left", "Right", "Home", "End"),
+    *("PPage", "NPage"),
+    *(f"C-{letter}" for letter in "abcdefghjklnoprtuwxy"),
+}
 
 
 class RepoFacts(TypedDict):
@@ -216,6 +223,12 @@ class CheckoutFacts(TypedDict):
     dirty_count: int
 
 
+class FolderFacts(CheckoutFacts):
+    """Of dirty files also when they were last written: what was dirty before can be changed again."""
+
+    stamps: dict[str, str]
+
+
 class Host(Protocol):
     name: str
 
@@ -309,6 +322,10 @@ class Host(Protocol):
         """How the main checkout is, to notice that an agent has changed it."""
         ...
 
+    def folder_state(self, folder: str) -> FolderFacts:
+        """The same of a main checkout or a worktree, with when its dirty files were written."""
+        ...
+
     def delete_branch(self, place: Place) -> bool:
         """Delete the branch if every commit on it is on another branch or a tag too; True when it is gone."""
         ...
@@ -348,6 +365,13 @@ class Host(Protocol):
 
     def press_enter(self, talk: Talk) -> bool:
         """Submit what stands in an idle program's input; False when there is nothing of ours, or a dialog."""
+        ...
+
+    def type_keys(self, talk: Talk, text: str, keys: list[str]) -> str:
+        """Type one line of text as it is, or press KEYS, unless a dialog is shown; one of OUTCOMES.
+
+        HARMLESS keys also reach a program that is at work, or whose screen means nothing.
+        """
         ...
 
     def read_log(self, talk: Talk) -> LogFacts:

@@ -26,6 +26,7 @@ from swarm_core.hosts.base import (
     ChangeFacts,
     CheckoutFacts,
     DialogFacts,
+    FolderFacts,
     InstanceFacts,
     IntegrateFacts,
     IntegrateOrder,
@@ -41,8 +42,8 @@ from swarm_core.hosts.base import (
     Talk,
     Watched,
 )
-from swarm_core.hosts.folders import check_own, file_errors, make_private, write_private
-from swarm_core.tmux import announce, processes
+from swarm_core.hosts.folders import check_own, file_errors, make_private, stamp, write_private
+from swarm_core.tmux import announce, command, panes, processes
 from swarm_core.tmux.conf import write_config
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 _NO_LEADER = -1
 _DIRTY_NAMED = 20
+_STAMPED = 1000
 _CHANGED_NAMED = 100
 
 
@@ -231,6 +233,18 @@ class LocalHost:
             "dirty_count": len(dirty),
         }
 
+    @file_errors()
+    def folder_state(self, folder: str) -> FolderFacts:
+        dirty = git.dirty_files(folder)
+        stamps = {merging.printable(name): stamp(folder, name) for name in dirty[:_STAMPED]}
+        return {
+            "branch": git.current_branch(folder),
+            "head": git.head_commit(folder),
+            "dirty": list(stamps),
+            "dirty_count": len(dirty) if len(dirty) > _STAMPED else len(stamps),
+            "stamps": stamps,
+        }
+
     def delete_branch(self, place: Place) -> bool:
         if not self._has_repo(place):
             return False
@@ -288,6 +302,9 @@ class LocalHost:
 
     def press_enter(self, talk: Talk) -> bool:
         return self._speech.press_enter(talk)
+
+    def type_keys(self, talk: Talk, text: str, keys: list[str]) -> str:
+        return self._speech.type_keys(talk, text, keys)
 
     def read_log(self, talk: Talk) -> LogFacts:
         return self._speech.read_log(talk)
@@ -415,8 +432,10 @@ class LocalHost:
         return announce.show(self._settings.tmux_socket, text)
 
     def attach_argv(self, instance_id: str, *, read_only: bool) -> list[str]:
-        pane = self._tmux.find(instance_id)
-        return self._tmux.attach_argv(pane.session if pane else instance_id, read_only=read_only)
+        settings = self._settings
+        pane = panes.by_instance(panes.list_panes(settings.tmux_socket)).get(instance_id)
+        session = pane.session if pane else instance_id
+        return command.attach(settings.tmux_socket, settings.tmux_config, session, read_only=read_only)
 
     def close(self) -> None:
         self._look.close()

@@ -13,11 +13,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from swarm_core import locks
 from swarm_core.agents import table
 from swarm_core.agents.base import Agent, Dialog
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, InvalidInput, NotFound
-from swarm_core.hosts.base import BLOCKED, BUSY, GONE, SENT, UNCLEAR, DialogFacts, LogFacts, Talk
+from swarm_core.hosts.base import BLOCKED, BUSY, GONE, HARMLESS, SENT, UNCLEAR, DialogFacts, LogFacts, Talk
 from swarm_core.hosts.look import Look
 from swarm_core.models import Activity, Source
 from swarm_core.tmux.sessions import Tmux
@@ -26,6 +27,9 @@ _READ_AT_ONCE = 1 << 20
 _LONGEST_LINE = 8 << 20
 _HEADER = re.compile(rb"\[swarm msg ([0-9a-f]{12}) ")
 _INPUT_LINES = 12
+_TAKEN_WITHIN = 5.0
+_ANSWERED_WITHIN = 15.0
+_LOOK_EVERY = 0.05
 _OURS = ("[swarm msg ", "[Pasted text", "[pasted ")
 
 
@@ -82,13 +86,28 @@ class Speech:
                 return True
             return False
 
+    def type_keys(self, talk: Talk, text: str, keys: list[str]) -> str:
+        with self._alone(talk["instance_id"]):
+            state = self._hears(talk, harmless=not text and HARMLESS.issuperset(keys))
+            if state != SENT:
+                return state
+            try:
+                if text:
+                    self._tmux.type_text(talk["instance_id"], text)
+                else:
+                    self._tmux.press(talk["instance_id"], keys)
+            except (Conflict, NotFound):
+                return GONE
+        return SENT
+
     def dialog(self, talk: Talk) -> DialogFacts | None:
-        found = table.get(talk["agent"]).read_dialog(self._look.screen(talk["instance_id"]))
+        found = self._asked(talk)
         return _facts(found) if found is not None else None
 
     def answer(self, talk: Talk, digest: str, choice: int | None, text: str) -> DialogFacts:
-        with self._alone(talk["instance_id"]):
-            found = table.get(talk["agent"]).read_dialog(self._look.screen(talk["instance_id"]))
+        name = talk["instance_id"]
+        with self._alone(name), locks.hold(self._settings.locks / f"{name}.answer.lock", timeout=_ANSWERED_WITHIN):
+            found = self._asked(talk)
             if found is None or _facts(found)["digest"] != digest:
                 raise Conflict(
                     f"{talk['instance_id']} no longer shows that question",
@@ -102,7 +121,20 @@ class Speech:
                 if not 1 <= choice <= len(found.keys):
                     raise InvalidInput(f"there is no choice {choice}", hint=f"choose 1 to {len(found.keys)}")
                 self._tmux.send_keys(talk["instance_id"], found.keys[choice - 1])
+            self._await_over(talk, digest)
         return _facts(found)
+
+    def _asked(self, talk: Talk) -> Dialog | None:
+        return table.get(talk["agent"]).read_dialog(self._look.screen(talk["instance_id"]))
+
+    def _await_over(self, talk: Talk, digest: str) -> None:
+        """Until the program has taken the answer: who answers next must not find the question still there."""
+        deadline = time.monotonic() + _TAKEN_WITHIN
+        while time.monotonic() < deadline:
+            shown = self._asked(talk)
+            if shown is None or _facts(shown)["digest"] != digest:
+                return
+            time.sleep(_LOOK_EVERY)
 
     def read_log(self, talk: Talk) -> LogFacts:
         agent = table.get(talk["agent"])
@@ -160,6 +192,26 @@ class Speech:
         if said in (Activity.BUSY, Activity.STARTING):
             return BUSY
         return SENT if pasted else UNCLEAR
+
+    def _hears(self, talk: Talk, *, harmless: bool) -> str:
+        """SENT when a person may press a key now.
+
+        Half a command in its input makes a screen that means nothing; then the program's own file decides.
+        """
+        readings = self._look.evidence(talk)
+        activities = {r["source"]: r["activity"] for r in readings}
+        if Activity.EXITED in activities.values():
+            return GONE
+        if Activity.BLOCKED in activities.values():
+            return BLOCKED
+        pane, file = activities.get(Source.PANE), activities.get(Source.FILE)
+        if pane == Activity.UNKNOWN:
+            return UNCLEAR
+        if harmless:
+            return SENT
+        if {pane, file} & {Activity.BUSY, Activity.STARTING}:
+            return BUSY
+        return SENT if Activity.IDLE in (pane, file) else UNCLEAR
 
     def _alone(self, name: str) -> threading.Lock:
         return self._locks.setdefault(name, threading.Lock())

@@ -37,7 +37,10 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`report` hears what is being done, for a person who waits; `checkpoint` is told of every step."""
+    """`report` hears what is being done, for a person who waits; `checkpoint` is told of every step.
+
+    `typed` has by instance and person when typing was last told of, and how many keys are not told of yet.
+    """
 
     db: Database
     settings: Settings
@@ -46,6 +49,7 @@ class Context:
     checkpoint: Report = field(default=_silent)
     shelves: dict[str, Shelf] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
+    typed: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
 
     def host(self, instance: Instance) -> Host:
         return self.hosts.get(instance.host)

@@ -9,8 +9,10 @@ from swarm_core.models import Instance, MessageKind, Relationship, Status, Verdi
 from swarm_core.ops import review, status, texts, verdict
 from swarm_core.ops.context import Context
 from swarm_core.store import events, instances, messages, relationships
+from swarm_core.store.database import Database
 
 _SCOPE_MAX = 64 * 1024
+_RECENT = 50
 
 
 def accept(context: Context, work: Instance, *, message: str = "", actor: str) -> Instance:
@@ -19,6 +21,12 @@ def accept(context: Context, work: Instance, *, message: str = "", actor: str) -
     texts.check(message, "a message", max_bytes=_SCOPE_MAX, empty=True)
     head = verdict.head_of(context, work)
     with context.db.write():
+        if _is_accepted(context.db, work.id, head):
+            raise Conflict(
+                f"{work.id} is accepted at commit {head} already",
+                code="WORKFLOW_INVALID_STATE",
+                hint=f"`swarm show {work.id}` says who did",
+            )
         review.end_round(context.db, work.id, actor=actor, reason=f"{actor} has decided")
         reason = f"accepted by {actor}"
         after = instances.change_status(context.db, work.id, Status.APPROVED, actor=actor, reason=reason)
@@ -28,6 +36,15 @@ def accept(context: Context, work: Instance, *, message: str = "", actor: str) -
         body = f"Your work is accepted at commit {head}. Call create_pull_request now. {message}"
         messages.accept(context.db, work.id, sender=actor, body=body.strip(), kind=MessageKind.REVIEW)
     return after
+
+
+def _is_accepted(db: Database, instance_id: str, head: str | None) -> bool:
+    """Whether somebody was quicker; its agent is told once."""
+    now = instances.get(db, instance_id)
+    recent = events.newest(db, instance_id=instance_id, limit=_RECENT) if now.status == Status.APPROVED else []
+    return not now.needs_person and any(
+        e.name == "work:accepted" and e.metadata.get("commit") == head for e in recent
+    )
 
 
 def rescope(context: Context, work: Instance, task: str, *, actor: str) -> Instance:

@@ -149,16 +149,22 @@ def _through_hook(
         now = _held(instances.get(context.db, instance.id), hold_id)
         if now is None or now.get("digest") != digest:
             return None
+        if "answer" in now:  # somebody was quicker, and the hook has not taken it yet
+            raise _over(instance.id)
         instances.set_fields(context.db, instance.id, blocked_on=json.dumps(now | {"answer": said}))
     if not _is_taken(context, instance.id, hold_id) and _withdraw(context, instance.id, hold_id):
         return None  # nobody listens any more: the keys will do
     if not _was_told(context.db, instance.id, hold_id):
-        raise Conflict(
-            f"{instance.id} no longer shows that question",
-            code="DIALOG_CHANGED",
-            hint=f"`swarm show {instance.id}` shows what it asks now",
-        )
+        raise _over(instance.id)
     return DialogFacts(text=known["text"], choices=known["choices"], kind=known["kind"], digest=digest)
+
+
+def _over(instance_id: str) -> Conflict:
+    return Conflict(
+        f"{instance_id} no longer shows that question",
+        code="DIALOG_CHANGED",
+        hint=f"`swarm show {instance_id}` shows what it asks now",
+    )
 
 
 def _letters(text: str) -> str:

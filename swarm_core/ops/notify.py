@@ -19,9 +19,8 @@ from swarm_core.ops import attention, channels
 from swarm_core.ops.attention import Reason
 from swarm_core.ops.channels import Call
 from swarm_core.ops.context import Context
-from swarm_core.store import instances, notices
+from swarm_core.store import instances, notices, tokens
 from swarm_core.store.notices import Notice
-from swarm_core.store.tokens import OPERATOR
 
 PAUSES = (5.0, 30.0)  # after the first and the second failure; the third is the last
 _PATIENCE = 1.0
@@ -101,7 +100,7 @@ class Notifier:
     def _is_ripe(self, instance: Instance, reason: Reason) -> bool:
         """Whether it is worth a call: no question that is answered at once, and nothing a person has done."""
         if reason.key == attention.FAILED:
-            return notices.status_set_by(self._context.db, instance.id) != OPERATOR
+            return not tokens.is_operator(notices.status_set_by(self._context.db, instance.id))
         if not reason.key.startswith(attention.BLOCKED):
             return True
         after = self._context.settings.number("notify_after")

@@ -189,13 +189,23 @@ def open_database(
 
 def _open_reader(path: Path, clock: Clock, busy_timeout: float) -> Database:
     """Closing it is SQLite's business, which keeps the locks that other connections have on the file."""
+    if not path.exists():
+        raise no_index(path)
     with translated(path):
         address = f"{path.absolute().as_uri()}?mode=ro"
         connection = sqlite3.connect(address, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
     connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA cache_size = -256")  # there are many, and the system has the pages anyway
     # `interrupt` from another thread would miss a query about to begin, and could hit the next one's.
     connection.set_progress_handler(cancel.is_pending, _STEPS)
     return Database(connection, path, clock, busy_timeout)
+
+
+def no_index(path: Path) -> Conflict:
+    """What to say of a database that was taken away while we had it open."""
+    return Conflict(
+        f"there is no database {path}", code="NO_INDEX", hint="`swarm down`, then `swarm up` makes one"
+    )
 
 
 def make_folder(path: Path) -> None:
@@ -291,6 +301,8 @@ def _translate(error: sqlite3.Error, path: Path) -> SwarmError:
         return _corrupt(path)
     if name.startswith("SQLITE_FULL"):
         return _full(path)
+    if name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY_DBMOVED")) and not path.exists():
+        return no_index(path)
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         return _read_only(path)
     if name.startswith(("SQLITE_PROTOCOL", "SQLITE_IOERR_LOCK", "SQLITE_IOERR_SHM", "SQLITE_NOLFS")):

@@ -53,6 +53,12 @@ def _pulls(db: Database) -> None:
         db.execute(statement)
 
 
+@migrations(name="0005_dashboard")
+def _dashboard(db: Database) -> None:
+    for statement in _DASHBOARD:
+        db.execute(statement)
+
+
 _CORE = (
     """CREATE TABLE hosts (
         name TEXT PRIMARY KEY,
@@ -518,4 +524,41 @@ _PULLS = (
     ) WITHOUT ROWID""",
     "ALTER TABLE instances ADD COLUMN attempt_group TEXT",
     "CREATE INDEX instances_attempts ON instances(attempt_group) WHERE attempt_group IS NOT NULL",
+)
+
+_DASHBOARD = (
+    """CREATE TABLE links (
+        id TEXT PRIMARY KEY,
+        hash TEXT NOT NULL UNIQUE,
+        may_write INTEGER NOT NULL,
+        name TEXT NOT NULL DEFAULT '',
+        reusable INTEGER NOT NULL,
+        created_at TEXT NOT NULL,
+        expires_at TEXT NOT NULL,
+        used_at TEXT,
+        ended_at TEXT
+    ) WITHOUT ROWID""",
+    """CREATE TABLE visits (
+        id TEXT PRIMARY KEY,
+        hash TEXT NOT NULL UNIQUE,
+        link_id TEXT NOT NULL REFERENCES links(id),
+        port INTEGER NOT NULL,
+        may_write INTEGER NOT NULL,
+        name TEXT NOT NULL DEFAULT '',
+        created_at TEXT NOT NULL,
+        seen_at TEXT NOT NULL,
+        expires_at TEXT,
+        ended_at TEXT
+    ) WITHOUT ROWID""",
+    "CREATE INDEX visits_link ON visits(link_id)",
+    """CREATE TABLE dismissed (
+        instance_id TEXT NOT NULL REFERENCES instances(id),
+        key TEXT NOT NULL,
+        by TEXT NOT NULL,
+        at TEXT NOT NULL,
+        PRIMARY KEY (instance_id, key)
+    ) WITHOUT ROWID""",
+    # Tool calls are most of all events; whoever asks for them finds them without an index.
+    "CREATE INDEX mcp_events_name ON mcp_events(name, id) WHERE name <> 'tool:called'",
+    "CREATE INDEX mcp_events_failed ON mcp_events(id) WHERE success = 0",
 )

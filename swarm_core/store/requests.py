@@ -6,6 +6,7 @@ retry only when the call was the same and the server that took the first was kil
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +39,22 @@ class Claim:
     id: int
     result: dict[str, Any] | None = None
     instance_id: str | None = None
+    was_cut_off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call as it is recorded; `result` is there once it has ended."""
+
+    id: int
+    principal: str
+    tool: str
+    digest: str
+    server: str
+    state: str
+    instance_id: str | None
+    result: dict[str, Any] | None
+    started_at: str
 
 
 Holds = Callable[[dict[str, Any]], bool]
@@ -53,12 +70,14 @@ def claim(
     server: str,
     servers: Servers,
     holds: Holds = lambda _: True,
+    guess: bool = True,
 ) -> Claim:
     """Record the call before anything happens, or find the one it repeats.
 
-    A result that no longer `holds` was answered: the caller asks for the next one.
+    A result that no longer `holds` was answered: the caller asks for the next one. Unless it may `guess`, only the
+    same key makes a call a retry.
     """
-    found = _earlier(db, principal, tool, digest, key, server, servers, holds)
+    found = _earlier(db, principal, tool, digest, key, server, servers, holds if guess else None)
     if found is not None:
         return found
     cursor = db.execute(
@@ -68,6 +87,16 @@ def claim(
     )
     assert cursor.lastrowid is not None
     return Claim(cursor.lastrowid)
+
+
+def get(db: Database, request_id: int) -> Request | None:
+    row = db.row("SELECT * FROM requests WHERE id = ?", (request_id,))
+    return _request(row) if row is not None else None
+
+
+def of_key(db: Database, principal: str, key: str) -> Request | None:
+    row = db.row("SELECT * FROM requests WHERE principal = ? AND key = ?", (principal, key))
+    return _request(row) if row is not None else None
 
 
 def link(db: Database, request_id: int, instance_id: str) -> None:
@@ -115,12 +144,14 @@ def _earlier(
     key: str | None,
     server: str,
     servers: Servers,
-    holds: Holds,
+    holds: Holds | None,
 ) -> Claim | None:
     if key is not None:
         row = db.row("SELECT * FROM requests WHERE principal = ? AND key = ?", (principal, key))
         if row is not None:
             return _same_key(db, row, tool, digest, server, servers)
+    if holds is None:
+        return None
     since = iso(parse_iso(db.now()) - REPLAYED_WITHIN)
     rows = db.rows(
         "SELECT * FROM requests WHERE principal = ? AND tool = ? AND digest = ? AND server <> ?"
@@ -140,6 +171,11 @@ def _earlier(
         (server, db.now(), row["id"]),
     )
     return Claim(row["id"], result=json.loads(row["result"]))
+
+
+def _request(row: Any) -> Request:
+    known = {field.name: row[field.name] for field in dataclasses.fields(Request)}
+    return Request(**known | {"result": json.loads(row["result"]) if row["result"] else None})
 
 
 def _is_unanswered(row: Any, servers: Servers, holds: Holds) -> bool:
@@ -168,7 +204,9 @@ def _take_up(db: Database, row: Any, server: str) -> Claim:
     if row["state"] == "open":
         _tell_interrupted(db, row)
     db.execute("UPDATE requests SET state = 'open', server = ? WHERE id = ?", (server, row["id"]))
-    return Claim(row["id"], instance_id=row["instance_id"] if row["state"] != "failed" else None)
+    if row["state"] == "failed":
+        return Claim(row["id"])
+    return Claim(row["id"], instance_id=row["instance_id"], was_cut_off=True)
 
 
 def _tell_interrupted(db: Database, row: Any) -> None:

@@ -49,6 +49,11 @@ class TokenRow:
     revoked_at: str | None
 
 
+def is_operator(actor: str | None) -> bool:
+    """Whether an actor of events is a person; several at one dashboard are told apart by their names."""
+    return actor is not None and (actor == OPERATOR or actor.startswith(f"{OPERATOR}:"))
+
+
 def issue(db: Database, instance_id: str, epoch: int) -> str:
     """A new 256-bit token for this start; every earlier token of the instance stops working."""
     revoke(db, instance_id)

@@ -36,6 +36,10 @@ def prefix(socket: Path, config: Path = NO_CONFIG) -> list[str]:
     return [program, "-u", "-S", str(socket), "-f", str(config)]
 
 
+def attach(socket: Path, config: Path, session: str, *, read_only: bool) -> list[str]:
+    return [*prefix(socket, config), "attach-session", *(["-r"] if read_only else []), "-t", f"={session}"]
+
+
 def gate(socket: Path, *, connecting: bool = False) -> AbstractContextManager[int]:
     """Keeps control-mode clients from coming or going while sessions are made or ended.
 

@@ -19,7 +19,7 @@ from types import TracebackType
 
 from swarm_core import proc
 from swarm_core.errors import ExternalFailure, InvalidInput, TimedOut
-from swarm_core.tmux import command, panes
+from swarm_core.tmux import command, orphans, panes
 from swarm_core.tmux.panes import Pane
 
 _ATTEMPTS = 4
@@ -175,6 +175,16 @@ class Output:
                 return found
         return []
 
+    def skip(self) -> bool:
+        """Whether anything has arrived since, which is forgotten; never waits. Once `closed`, call `close` too."""
+        if self._wire is None:
+            return False
+        try:
+            return self._wire.skip()
+        except _Closed:
+            self.closed = True
+            return False
+
     def close(self) -> None:
         self.closed = True
         wire, self._wire = self._wire, None
@@ -192,10 +202,11 @@ class _Wire:
     def __init__(self, socket: Path, config: Path, flags: Sequence[str], *, timeout: float) -> None:
         self._socket = socket
         with command.gate(socket, connecting=True):
+            orphans.end(socket)
             self._open([*command.prefix(socket, config), "-C", "attach-session", *flags], timeout)
 
     def _open(self, argv: Sequence[str], timeout: float) -> None:
-        self._process = proc.start_pipes(argv, env=command.environment())
+        self._process = proc.start_pipes(argv, env=command.environment() | orphans.mark())
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._in = self._process.stdin.fileno()
@@ -244,6 +255,17 @@ class _Wire:
         """Whole lines that arrived, waiting for the first bytes until `deadline`."""
         early, self._early = self._early, []
         return early or self._step(b"", deadline)[1]
+
+    def skip(self) -> bool:
+        """Whether anything has arrived; it is not looked at."""
+        arrived, self._early, self._rest = bool(self._early), [], b""
+        try:
+            data = os.read(self._out, 1 << 18)
+        except BlockingIOError:
+            return arrived
+        if not data:
+            raise _Closed
+        return True
 
     def close(self) -> None:
         with command.gate(self._socket, connecting=True):

@@ -64,6 +64,13 @@ def one(pid: int) -> Process | None:
     return _stat(pid) if sys.platform == "linux" else table().get(pid)
 
 
+def environment(pid: int) -> dict[str, str]:
+    """What a process was started with; empty where that cannot be known."""
+    data = (_read(f"/proc/{pid}/environ") or b"") if sys.platform == "linux" else b""
+    pairs = (entry.partition("=") for entry in data.decode(errors="replace").split("\0"))
+    return {name: value for name, _, value in pairs if name}
+
+
 def remaining(processes: Iterable[Process]) -> list[Process]:
     """Those that have not ended."""
     return [process for process in processes if _is_still(process)]

@@ -27,6 +27,7 @@ from swarm_core.tmux.watch import DeathWatch
 
 MAX_PASTE_BYTES = 102 * 1024  # a message of 100 KB with its header
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,15}")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "tcsh", "csh"})
 _KILL_ROUNDS = 5
 _KILL_WAIT = 2.0
@@ -142,6 +143,28 @@ class Tmux:
         """Press Enter, whatever mode a person has put the pane into."""
         self._insert(name, self._live(name), b"\r")
 
+    def type_text(self, name: str, text: str) -> None:
+        """Type one line of text as if by hand, without the marks of a paste. Raises as `paste` does."""
+        self._insert(name, self._live(name), text.encode(errors="replace"))
+
+    def press(self, name: str, keys: Sequence[str]) -> None:
+        """Press keys by tmux's names, each one word; the server itself checks that the program lives.
+
+        A pane that a person scrolls would take them for commands of its own, so that is ended first.
+        """
+        if not keys or not all(_KEY.fullmatch(key) for key in keys):
+            raise InvalidInput("keys are pressed by tmux's names")
+        at = self._live(name).pane_id
+        for flags in ("", "-c swarm-nobody "):  # as in `send_keys`
+            words = ["if-shell", "-F", "-t", at, "#{pane_in_mode}", f"copy-mode -q -t {at}", ";"]
+            words += ["if-shell", "-F", "-t", at, "#{pane_dead}", "display-message -p dead"]
+            done = command.run(self.socket, [*words, f"send-keys {flags}-t {at} {' '.join(keys)}"], check=False)
+            if done.text.strip() == "dead":
+                raise _ended(name)
+            if done.returncode == 0:
+                return
+        raise proc.command_failed(done, code="TMUX_COMMAND_FAILED")
+
     def capture(self, name: str, *, lines: int | None = None, escapes: bool = False) -> str:
         """The visible screen without empty lines at its end, or with history the last `lines` lines."""
         return self._screen(self._existing(name), lines=lines, escapes=escapes)
@@ -151,8 +174,7 @@ class Tmux:
 
         The caller removes TMUX from the environment it execs with, or tmux refuses inside another tmux.
         """
-        flags = ["-r"] if read_only else []
-        return [*command.prefix(self.socket, self.config), "attach-session", *flags, "-t", f"={name}"]
+        return command.attach(self.socket, self.config, name, read_only=read_only)
 
     def end_processes(self, name: str, grace: float, *, mark: str | None = None) -> Ended:
         """End the program and all it started, then remove the session.

@@ -6,13 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from swarm_core.models import Instance, PrincipalKind, Relationship
-from swarm_core.store import instances, messages, relationships
+from swarm_core.models import Instance, PrincipalKind
+from swarm_core.ops import describe
 from swarm_mcp.call import Call
 from swarm_mcp.registry import Arguments, Result, Tool
 from swarm_mcp.tools.target import InstanceId
-
-_RECEIPTS = 20
 
 SearchKind = Literal["event", "feedback", "message"]
 
@@ -64,70 +62,17 @@ class SearchResult(Result):
 
 
 def _query(call: Call, args: QueryArguments, target: Instance | None) -> dict[str, Any]:
-    found, total = instances.query(
+    return describe.query_instances(
         call.db,
         instance_id=args.instance_id,
         kind=args.type,
         status=args.status,
         issue_number=args.issue_number,
+        include_relationships=args.include_relationships,
         limit=args.limit,
+        you=call.actor,
+        sees_all=call.principal.kind == PrincipalKind.OPERATOR,
     )
-    rows = [describe(i) for i in found]
-    if args.instance_id and rows:
-        rows[0]["messages"] = _receipts(call, args.instance_id)
-    if args.include_relationships:
-        links = relationships.of_many(call.db, [i.id for i in found])
-        for row in rows:
-            mine = [link for link in links if row["instance_id"] in (link.parent_id, link.child_id)]
-            row["relationships"] = [_link(link) for link in mine]
-    return {"instances": rows, "total": total, "you": call.actor}
-
-
-def _receipts(call: Call, instance_id: str) -> list[dict[str, Any]]:
-    """What the caller has sent to the instance and how far it has come; a person sees everybody's."""
-    sent = messages.of(call.db, instance_id, limit=_RECEIPTS)
-    everything = call.principal.kind == PrincipalKind.OPERATOR or call.principal.name == instance_id
-    names = ("id", "sender", "kind", "state", "created_at", "seen_at", "error")
-    return [{n: getattr(m, n) for n in names} for m in sent if everything or m.sender == call.actor]
-
-
-def describe(instance: Instance) -> dict[str, Any]:
-    """An instance as clients see it."""
-    return {
-        "instance_id": instance.id,
-        "type": instance.kind,
-        "status": instance.status,
-        "activity": instance.activity,
-        "activity_source": instance.activity_source,
-        "activity_at": instance.activity_at,
-        "activity_detail": instance.activity_detail,
-        "agent": instance.agent,
-        "issue_number": instance.issue_number,
-        "branch_name": instance.branch,
-        "base_branch": instance.base_branch,
-        "worktree_path": instance.worktree_path,
-        "session_name": instance.tmux_session,
-        "parent_instance_id": instance.parent_id,
-        "head_commit": instance.head_commit,
-        "pr_number": instance.pr_number,
-        "pr_url": instance.pr_url,
-        "reason": instance.reason,
-        "needs_person": instance.needs_person or instance.problem or None,
-        "created_at": instance.created_at,
-        "terminated_at": instance.terminated_at,
-    }
-
-
-def _link(link: Relationship) -> dict[str, Any]:
-    return {
-        "type": link.type,
-        "parent_instance": link.parent_id,
-        "child_instance": link.child_id,
-        "round": link.round,
-        "reviewed_commit": link.head_commit,
-        "verdict": link.verdict,
-        "created_at": link.created_at,
-    }
 
 
 def _search(call: Call, args: SearchArguments, target: Instance | None) -> dict[str, Any]:
@@ -139,7 +84,7 @@ def _search(call: Call, args: SearchArguments, target: Instance | None) -> dict[
         until=args.until,
         limit=args.limit,
     )
-    return {"hits": [hit.as_json() for hit in hits]}
+    return describe.search(hits)
 
 
 QUERY = Tool(

@@ -6,17 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from swarm_core.models import Instance, Pull, PullState, parse_iso
-from swarm_core.ops import verdict
-from swarm_core.ops.pull_status import Facts, status
+from swarm_core.models import Instance, Pull, PullState
+from swarm_core.ops import describe, verdict
 from swarm_core.store import instances, pulls
 from swarm_mcp.call import Call
 from swarm_mcp.registry import Arguments, Result, Tool
 from swarm_mcp.tools.target import TARGET, InstanceId, named_or_own, named_or_reviewed, review_id
-
-_MOST = 100
-_LONGEST = 2000
-
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 
@@ -100,9 +95,10 @@ class MergeResult(Result):
 def _query(call: Call, args: QueryArguments, target: Instance | None) -> dict[str, Any]:
     desk = call.swarm.pulls
     if args.instance_id is not None:
-        return {"pulls": [_describe(desk.of(args.instance_id), call.db.now())]}
-    found = desk.listed(include_over=args.include_over, limit=_MOST)
-    return {"pulls": [_describe(one, call.db.now()) for one in found]}
+        found = [desk.of(args.instance_id)]
+    else:
+        found = desk.listed(include_over=args.include_over, limit=describe.PULLS_MAX)
+    return describe.query_pulls(found, call.db.now())
 
 
 def _merge(call: Call, args: MergeArguments, target: Instance | None) -> dict[str, Any]:
@@ -110,35 +106,6 @@ def _merge(call: Call, args: MergeArguments, target: Instance | None) -> dict[st
     pull = call.swarm.pulls.merge(target.id, method=args.method, auto=args.auto, actor=call.actor)
     names = ("state", "head_commit", "merge_commit")
     return {"pr_number": pull.number, "pr_url": pull.url} | {name: getattr(pull, name) for name in names}
-
-
-def _describe(found: Facts, now: str) -> dict[str, Any]:
-    pull = found.pull
-    names = (
-        "instance_id",
-        "number",
-        "url",
-        "title",
-        "state",
-        "draft",
-        "head_branch",
-        "base_branch",
-        "head_commit",
-    )
-    looked = (parse_iso(now) - parse_iso(pull.looked_at)).total_seconds() if pull.looked_at else None
-    return {name: getattr(pull, name) for name in names} | {
-        "status": str(status(found)),
-        "hindrances": found.hindrances,
-        "checks": [{"name": c.name, "state": c.state, "url": c.url} for c in found.checks[:_MOST]],
-        "approved_by": found.approved_by,
-        "changes_requested_by": found.refused_by,
-        "comments": [
-            {"author": c.author, "path": c.path, "line": c.line, "body": c.body[:_LONGEST], "url": c.url}
-            for c in [c for c in found.comments if c.trusted and not c.outdated][-_MOST:]
-        ],
-        "age_s": looked,
-        "merge_commit": pull.merge_commit,
-    }
 
 
 def _is_at(call: Call, result: dict[str, Any]) -> bool:

@@ -54,7 +54,7 @@ def test_attempts_at_one_task_are_a_group_named_by_the_first(world: World, swarm
     assert [i.id for i in made] == ["work-a1", "work-a2", "work-a3"]
     assert {i.attempt_group for i in made} == {"work-a1"}
     for one in made:
-        assert [i.id for i in swarm.attempts(one.id)] == ["work-a1", "work-a2", "work-a3"]
+        assert [i.id for i in swarm.attempts.of(one.id)] == ["work-a1", "work-a2", "work-a3"]
     again = start(world, swarm, 2)
     assert {i.attempt_group for i in again} == {"work-a4"}
 
@@ -62,7 +62,7 @@ def test_attempts_at_one_task_are_a_group_named_by_the_first(world: World, swarm
 def test_one_alone_is_of_no_group(world: World, swarm: Swarm) -> None:
     [alone] = start(world, swarm, 1)
     assert alone.attempt_group is None
-    assert code_of(swarm.attempts, alone.id) == "INVALID_INPUT"
+    assert code_of(swarm.attempts.of, alone.id) == "INVALID_INPUT"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_group_is_compared_by_the_id_of_any_of_it(world: World, swarm: Swarm) 
         commit(one, "shared.txt", f"by {one.id}\n")
     commit(second, "extra.txt", "one\ntwo\n")
     Path(third.worktree_path, "loose.txt").write_text("not committed\n")
-    found = swarm.compare([second.id])
+    found = swarm.attempts.compare([second.id])
     assert (found.group, found.picked, list(found.shared)) == (first.id, None, ["shared.txt"])
     told = sides(found)
     assert list(told) == [first.id, second.id, third.id]
@@ -120,7 +120,7 @@ def test_a_group_is_compared_by_the_id_of_any_of_it(world: World, swarm: Swarm) 
 def test_any_instances_of_one_repository_are_compared(world: World, swarm: Swarm) -> None:
     one, other = (start(world, swarm, 1)[0] for _ in range(2))
     commit(one, "a.txt")
-    found = swarm.compare([other.id, one.id, other.id])
+    found = swarm.attempts.compare([other.id, one.id, other.id])
     assert [s.instance.id for s in found.sides] == [other.id, one.id]
     assert found.group is None
     assert list(sides(found)[one.id].only) == ["a.txt"]
@@ -132,11 +132,11 @@ def test_what_cannot_be_compared_is_refused(world: World, swarm: Swarm, tmp_path
     review = swarm.request_review(alone.id, reviewer_prompt="say reviewing")
     elsewhere = make_repo(tmp_path / "elsewhere")
     [foreign] = swarm.work("say x", repo=str(elsewhere), agent="scripted")
-    assert code_of(swarm.compare, [alone.id]) == "INVALID_INPUT"
-    assert code_of(swarm.compare, [alone.id, foreign.id]) == "INVALID_INPUT"
-    assert code_of(swarm.compare, [alone.id, review.id]) == "INVALID_INPUT"
-    assert code_of(swarm.compare, []) == "INVALID_INPUT"
-    assert code_of(swarm.compare, [alone.id, "work-a99"]) == "INSTANCE_NOT_FOUND"
+    assert code_of(swarm.attempts.compare, [alone.id]) == "INVALID_INPUT"
+    assert code_of(swarm.attempts.compare, [alone.id, foreign.id]) == "INVALID_INPUT"
+    assert code_of(swarm.attempts.compare, [alone.id, review.id]) == "INVALID_INPUT"
+    assert code_of(swarm.attempts.compare, []) == "INVALID_INPUT"
+    assert code_of(swarm.attempts.compare, [alone.id, "work-a99"]) == "INSTANCE_NOT_FOUND"
 
 
 def test_the_last_review_is_told_and_whether_it_is_of_what_is_there(world: World, swarm: Swarm) -> None:
@@ -146,7 +146,7 @@ def test_the_last_review_is_told_and_whether_it_is_of_what_is_there(world: World
     needs_work(swarm, swarm.request_review(first.id, reviewer_prompt="say reviewing"))
     approve(swarm, swarm.request_review(second.id, reviewer_prompt="say reviewing"))
     commit(second, "late.txt")
-    reviews = [s.review for s in swarm.compare([first.id]).sides]
+    reviews = [s.review for s in swarm.attempts.compare([first.id]).sides]
     assert [(r.verdict, r.round, r.of_head) for r in reviews if r] == [
         ("needs_work", 1, True),
         ("approved", 1, False),
@@ -158,7 +158,7 @@ def test_the_comparison_of_cleaned_attempts_is_of_their_branches(world: World, s
     commit(first, "a.txt")
     swarm.stop(first.id)
     swarm.clean(first.id)
-    told = sides(swarm.compare([second.id]))
+    told = sides(swarm.attempts.compare([second.id]))
     assert told[first.id].facts["commits"] == 1
     assert list(told[first.id].only) == ["a.txt"]
     assert "+made" in compare.diff_of(swarm.context, told[first.id])
@@ -184,7 +184,7 @@ def test_checks_run_on_each_last_commit_and_are_remembered(
     tip = commit(good, "good.txt")
     commit(bad, "bad.txt")
     Path(bad.worktree_path, "good.txt").write_text("not committed\n")
-    checks = {i: s.check for i, s in sides(swarm.compare([good.id], run_check=True)).items()}
+    checks = {i: s.check for i, s in sides(swarm.attempts.compare([good.id], run_check=True)).items()}
     passed, failed = checks[good.id], checks[bad.id]
     assert passed is not None
     assert (passed.ok, passed.commit, "looked" in passed.output) == (True, tip, True)
@@ -193,8 +193,8 @@ def test_checks_run_on_each_last_commit_and_are_remembered(
     assert not failed.ok
     assert checks[idle.id] is None
     assert counted() == 2
-    assert {i: s.check for i, s in sides(swarm.compare([good.id])).items()} == checks
-    swarm.compare([good.id], run_check=True)
+    assert {i: s.check for i, s in sides(swarm.attempts.compare([good.id])).items()} == checks
+    swarm.attempts.compare([good.id], run_check=True)
     assert counted() == 3, "only the failed one runs again"
     assert_agreement(world, swarm)
 
@@ -202,16 +202,16 @@ def test_checks_run_on_each_last_commit_and_are_remembered(
 def test_a_result_is_that_of_one_commit(world: World, swarm: Swarm, counted: Callable[[], int]) -> None:
     good, _ = start(world, swarm, 2)
     commit(good, "good.txt")
-    swarm.compare([good.id], run_check=True)
+    swarm.attempts.compare([good.id], run_check=True)
     commit(good, "more.txt")
-    assert sides(swarm.compare([good.id]))[good.id].check is None
+    assert sides(swarm.attempts.compare([good.id]))[good.id].check is None
 
 
 def test_the_same_commit_is_checked_once(world: World, swarm: Swarm, counted: Callable[[], int]) -> None:
     first, second = start(world, swarm, 2)
     tip = commit(first, "good.txt")
     git_run(Path(second.worktree_path), "merge", "-q", "--ff-only", tip)
-    told = [s.check for s in swarm.compare([first.id], run_check=True).sides]
+    told = [s.check for s in swarm.attempts.compare([first.id], run_check=True).sides]
     assert told[0] == told[1] is not None
     assert counted() == 1
 
@@ -219,7 +219,7 @@ def test_the_same_commit_is_checked_once(world: World, swarm: Swarm, counted: Ca
 def test_without_a_check_command_none_can_be_run(world: World, swarm: Swarm) -> None:
     first, _ = start(world, swarm, 2)
     commit(first)
-    assert code_of(swarm.compare, [first.id], run_check=True) == "INVALID_SETTING"
+    assert code_of(swarm.attempts.compare, [first.id], run_check=True) == "INVALID_SETTING"
 
 
 def test_diffs_are_against_the_base_or_between_two_and_end_somewhere(
@@ -229,7 +229,7 @@ def test_diffs_are_against_the_base_or_between_two_and_end_somewhere(
     commit(first, "a.txt", "alpha\n")
     commit(second, "a.txt", "beta\n")
     Path(second.worktree_path, "loose.txt").write_text("loose\n")
-    one, other = swarm.compare([first.id]).sides
+    one, other = swarm.attempts.compare([first.id]).sides
     assert "+alpha" in compare.diff_of(swarm.context, one)
     assert "+loose" in compare.diff_of(swarm.context, other)
     between = compare.diff_between(swarm.context, one, other)
@@ -248,7 +248,7 @@ def test_picking_one_ends_the_others_and_nothing_of_theirs_is_lost(world: World,
     tips = [commit(one, f"{one.id}.txt") for one in (first, second, third)]
     Path(first.worktree_path, "loose.txt").write_text("not committed\n")
     swarm.stop(third.id)
-    done = swarm.pick(second.id, actor="kim")
+    done = swarm.attempts.pick(second.id, actor="kim")
     assert (done.ended, done.failures) == ([first.id], {})
     after = refresh(swarm, [first, second, third])
     assert [(i.status, i.wanted) for i in after] == [
@@ -263,25 +263,25 @@ def test_picking_one_ends_the_others_and_nothing_of_theirs_is_lost(world: World,
     [event] = named(swarm, "attempt:picked")
     assert (event.instance_id, event.actor) == (second.id, "kim")
     assert event.metadata == {"group": first.id, "picked": second.id, "ended": [first.id], "left": [third.id]}
-    assert swarm.compare([first.id]).picked == second.id
+    assert swarm.attempts.compare([first.id]).picked == second.id
     assert_agreement(world, swarm)
 
 
 def test_picking_again_changes_nothing_and_picking_another_ends_the_first(world: World, swarm: Swarm) -> None:
     first, second = start(world, swarm, 2)
-    swarm.pick(first.id)
+    swarm.attempts.pick(first.id)
     rows = refresh(swarm, [first, second])
-    assert swarm.pick(first.id).ended == []
+    assert swarm.attempts.pick(first.id).ended == []
     assert refresh(swarm, [first, second]) == rows
     assert len(named(swarm, "attempt:picked")) == 1
     swarm.restart(second.id)
-    assert swarm.pick(second.id).ended == [first.id]
-    assert swarm.compare([first.id]).picked == second.id
+    assert swarm.attempts.pick(second.id).ended == [first.id]
+    assert swarm.attempts.compare([first.id]).picked == second.id
 
 
 def test_of_eight_racing_picks_of_one_attempt_one_is_told(world: World, swarm: Swarm) -> None:
     first, second = start(world, swarm, 2)
-    done = all_at_once(world, [lambda mine: mine.pick(first.id)] * 8)
+    done = all_at_once(world, [lambda mine: mine.attempts.pick(first.id)] * 8)
     assert [one for d in done for one in d.ended] == [second.id]
     assert len(named(swarm, "attempt:picked")) == 1
     assert_agreement(world, swarm)
@@ -289,18 +289,18 @@ def test_of_eight_racing_picks_of_one_attempt_one_is_told(world: World, swarm: S
 
 def test_the_others_can_be_kept(world: World, swarm: Swarm) -> None:
     first, second = start(world, swarm, 2)
-    done = swarm.pick(first.id, keep=True)
+    done = swarm.attempts.pick(first.id, keep=True)
     assert done.ended == []
     assert swarm.find(second.id).status == "running"
     assert named(swarm, "attempt:picked")[0].metadata["left"] == [second.id]
-    assert swarm.pick(first.id).ended == [second.id]
+    assert swarm.attempts.pick(first.id).ended == [second.id]
 
 
 def test_a_review_of_an_attempt_that_was_not_picked_ends_with_it(world: World, swarm: Swarm) -> None:
     first, second = start(world, swarm, 2)
     commit(second)
     review = swarm.request_review(second.id, reviewer_prompt="say reviewing")
-    done = swarm.pick(first.id)
+    done = swarm.attempts.pick(first.id)
     assert done.reviews == [review.id]
     assert (swarm.find(review.id).status, swarm.review_link(review.id).verdict) == ("terminated", "none")
     assert world.sessions().keys() >= {first.id}
@@ -312,12 +312,12 @@ def test_the_pull_requests_of_the_others_are_closed(world: World, swarm: Swarm) 
     for one in (first, second):
         commit(one, f"{one.id}.txt")
         swarm.open_pull(one.id, title="Do it", description="Done.", actor=one.id)
-    assert [i.id for i in swarm.ended_by_picking(first.id)] == [second.id]
-    done = swarm.pick(first.id)
+    assert [i.id for i in swarm.attempts.ended_by_picking(first.id)] == [second.id]
+    done = swarm.attempts.pick(first.id)
     assert done.closed == [swarm.find(second.id).pr_number]
     assert [e.instance_id for e in named(swarm, "pull:closed")] == [second.id]
     assert swarm.find(first.id).status == "pr_created"
-    assert swarm.ended_by_picking(first.id) == []
+    assert swarm.attempts.ended_by_picking(first.id) == []
     assert_agreement(world, swarm)
 
 
@@ -327,11 +327,11 @@ def test_a_pull_request_that_github_does_not_close_now_is_told_and_closed_next_t
         commit(second)
         pull = hub.open_pull(swarm, second)
         hub.api.go_down()
-        failed = swarm.pick(first.id)
+        failed = swarm.attempts.pick(first.id)
         assert {one: error.code for one, error in failed.failures.items()} == {second.id: "GITHUB_UNREACHABLE"}
         assert swarm.find(second.id).status == "terminated"
         hub.api.come_back()
-        again = swarm.pick(first.id)
+        again = swarm.attempts.pick(first.id)
         assert (again.ended, again.closed, again.failures) == ([], [pull.number], {})
         assert hub.hub.pulls[pull.number].state == "closed"
         assert len(named(swarm, "attempt:picked")) == 1
@@ -349,10 +349,10 @@ def test_a_pick_whose_process_died_is_carried_out_by_whoever_looks_next(world: W
 def test_what_cannot_be_picked_is_refused_and_nothing_changes(world: World, swarm: Swarm) -> None:
     [alone] = start(world, swarm, 1)
     first, second = start(world, swarm, 2)
-    assert code_of(swarm.pick, alone.id) == "INVALID_INPUT"
+    assert code_of(swarm.attempts.pick, alone.id) == "INVALID_INPUT"
     swarm.stop(first.id)
     swarm.clean(first.id)
-    assert code_of(swarm.pick, first.id) == "WORKFLOW_INVALID_STATE"
+    assert code_of(swarm.attempts.pick, first.id) == "WORKFLOW_INVALID_STATE"
     assert swarm.find(second.id).status == "running"
     assert named(swarm, "attempt:picked") == []
 

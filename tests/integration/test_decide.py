@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from swarm_core.errors import Conflict
 from swarm_core.models import Instance, Relationship
 from swarm_core.ops import decide, supervise
 from swarm_core.ops.supervise import Supervisor
@@ -86,6 +87,17 @@ def test_abandoned_work_is_ended_and_its_commits_stay(world: World, at_the_limit
     assert not world.sessions().get(work.id)
     assert head(work) == tip
     assert swarm.find(work.id).needs_person == ""
+
+
+def test_of_two_who_accept_the_same_commit_the_second_is_refused_and_the_agent_told_once(
+    at_the_limit: tuple[Swarm, Instance],
+) -> None:
+    swarm, work = at_the_limit
+    swarm.accept(work.id, actor="kim")
+    with pytest.raises(Conflict) as refused:
+        swarm.accept(work.id, actor="ben")
+    assert refused.value.code == "WORKFLOW_INVALID_STATE"
+    assert names(swarm, work).count("work:accepted") == 1
 
 
 @pytest.mark.parametrize("act", ["accept", "rescope", "abandon"])

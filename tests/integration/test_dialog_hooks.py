@@ -87,3 +87,14 @@ def test_an_answer_is_taken_once_and_told_with_who_gave_it(world: World, swarm: 
     assert taken(swarm, work, "h1") is None
     (event,) = [e for e in swarm.events(limit=50) if e.name == "dialog:answered"]
     assert (event.actor, event.metadata["answer"]) == ("kim", "Yes")
+
+
+def test_an_answer_that_waits_to_be_taken_is_not_replaced_by_another(world: World, swarm: Swarm) -> None:
+    work, db = asking(world, swarm, ("h1", "rm x")), swarm.context.db
+    with db.write():
+        known = json.loads(work.blocked_on)
+        told = {"digest": "d1", "question": "Bash command", "choice": 2, "answer": "No"}
+        given = {"allow": False, "why": "", "by": "kim", "told": told}
+        instances.set_fields(db, work.id, blocked_on=json.dumps(known | {"answer": given}))
+    assert refusal(swarm.answer, work.id, choice=1, digest="d1", actor="ben").code == "DIALOG_CHANGED"
+    assert taken(swarm, work, "h1") == given

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from swarm_core.models import Feedback, Instance, Principal, PrincipalKind, iso, parse_iso
+from swarm_core.ops.presence import Servers
 from swarm_core.store import feedback, relationships
 from swarm_core.swarm import Swarm
 from swarm_mcp.dispatch import Dispatcher, Origin
 from swarm_mcp.loop import LoopStore
 from swarm_mcp.metrics import Metrics
-from swarm_mcp.presence import Servers
 from tests.integration.crash_fixture import CUT_OFF, Crashing, Wish, crashing, request, settle
 from tests.integration.mcp_fixture import Coordinated
 from tests.integration.review_fixture import commit, finished_work

@@ -374,7 +374,9 @@ def test_a_question_that_was_answered_a_moment_ago_is_not_told_as_another(
         assert hook.bodies[-1]["command"] == f"swarm attach {one.id}"
 
 
-@pytest.mark.parametrize(("actor", "calls"), [("operator", 0), ("supervisor", 1), ("work-7-a1", 1)])
+@pytest.mark.parametrize(
+    ("actor", "calls"), [("operator", 0), ("operator:anna", 0), ("supervisor", 1), ("work-7-a1", 1)]
+)
 def test_a_person_is_not_told_what_that_person_did(world: World, hook: Receiver, actor: str, calls: int) -> None:
     turn_on(world, notify_webhook=hook.url)
     with world.open() as swarm:

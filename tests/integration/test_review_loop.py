@@ -15,10 +15,10 @@ from swarm_core.hosts.base import SessionFacts
 from swarm_core.hosts.local import LocalHost
 from swarm_core.hosts.pool import HostPool
 from swarm_core.models import WORKTREE_GONE, Instance
+from swarm_core.ops import describe
 from swarm_core.ops import review as reviews
 from swarm_core.store import instances, messages, relationships
 from swarm_core.swarm import Swarm
-from swarm_mcp.tools.find import describe
 from tests.integration.review_fixture import (
     all_at_once,
     approve,
@@ -192,7 +192,7 @@ def test_the_last_round_is_followed_by_a_person_and_the_mark_is_written_once(
         marked = swarm.find(work.id)
         assert marked.needs_person.startswith(reviews.LIMIT)
         assert marked.problem == ""
-        assert describe(marked)["needs_person"] == marked.needs_person
+        assert describe.instance(marked)["needs_person"] == marked.needs_person
         [told] = named(swarm, "review:limit", work.id)
         assert told.metadata["max_iterations"] == 1
         assert swarm.find(work.id).status == "running"

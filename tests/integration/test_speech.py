@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from swarm_core.agents.claude_code import ClaudeCode
+from swarm_core.errors import Conflict
 from swarm_core.hosts.look import Look
+from swarm_core.hosts.speech import Speech
 from swarm_core.models import Instance
 from swarm_core.ops.context import talk
 from swarm_core.swarm import Swarm
+from swarm_core.tmux.sessions import Tmux
 from tests.support import wait_until
 from tests.world import World
 
@@ -105,3 +109,39 @@ def test_a_line_that_cannot_be_read_stops_nothing(world: World, swarm: Swarm, li
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ClaudeCode, "transcripts", lambda *_: (str(path),))
         assert host.read_log(claude)["received"] == ["0123456789ab"]  # type: ignore[arg-type]
+
+
+class Slow(Tmux):
+    """A program that takes its time: what is pressed arrives a second later."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.settings.tmux_socket, world.settings.tmux_config)
+        self.pressed: list[str] = []
+
+    def send_keys(self, name: str, *keys: str) -> None:
+        self.pressed += keys
+        threading.Timer(1.0, super().send_keys, [name, *keys]).start()
+
+
+def test_whoever_answers_second_does_not_find_the_question_that_is_answered(world: World, swarm: Swarm) -> None:
+    """As long as the program has not taken the first answer, its screen shows the question all the same."""
+    work = shows(world, swarm, "dialog Delete the build folder?", "Esc to cancel")
+    slow = Slow(world)
+    hosts = [Speech(world.settings, slow, Look(world.settings)) for _ in range(2)]
+    asked = hosts[0].dialog(talk(work))
+    assert asked is not None
+    outcomes: list[str] = []
+
+    def answer(host: Speech) -> None:
+        try:
+            outcomes.append(host.answer(talk(work), asked["digest"], 1, "")["kind"])
+        except Conflict as error:
+            outcomes.append(error.code)
+
+    people = [threading.Thread(target=answer, args=[host]) for host in (*hosts, hosts[0])]
+    for person in people:
+        person.start()
+    for person in people:
+        person.join()
+    assert sorted(outcomes) == ["DIALOG_CHANGED", "DIALOG_CHANGED", "permission"]
+    assert slow.pressed == ["1"]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from swarm_core import proc
 from swarm_core.errors import ExternalFailure, InvalidInput
-from swarm_core.tmux import command, panes
+from swarm_core.tmux import command, orphans, panes
 from swarm_core.tmux.control import Control, Output, decode_output, quote
 from tests.integration.tmux_fixture import Server, tmux_server
 from tests.support import wait_until
@@ -236,3 +238,19 @@ def test_the_server_survives_connections_that_come_and_go_while_sessions_do(serv
     for run in runs:
         run.result()
     assert panes.list_panes(server.socket)[0].server_pid == keeper.server_pid
+
+
+def test_clients_that_a_killed_process_left_behind_are_ended_by_the_next_to_connect(server: Server) -> None:
+    server.start("one", "sleep", "60")
+    argv = [*command.prefix(server.socket, server.config), "-C", "attach-session"]
+    # Somebody else has started it, as it is when the process that did has died and the client goes on.
+    left = proc.start_pipes(argv, env=command.environment() | orphans.mark() | {"SWARM_CLIENT_OF": "1"})
+    wait_until(lambda: len(clients(server)) == 1, what="it is attached")
+    with Control(server.socket, server.config) as first, Control(server.socket, server.config) as second:
+        first.list_panes()
+        assert left.wait(timeout=10) == -signal.SIGKILL
+        second.list_panes()
+        wait_until(lambda: len(clients(server)) == 2, what="those whose process lives stay")
+    for pipe in (left.stdin, left.stdout, left.stderr):
+        if pipe is not None:
+            pipe.close()
