@@ -13,6 +13,9 @@ CLAUDE := $(VENV)/claude/.installed-$(CLAUDE_VERSION)
 # A GitHub that nobody here wrote, on the loopback, for the tests of pull requests.
 EMULATE_VERSION := 0.11.2
 EMULATE := $(VENV)/emulate/.installed-$(EMULATE_VERSION)
+# Looks for what keeps people from using a page; the tests of the dashboard run it in each.
+AXE_VERSION := 4.14.0
+AXE := $(VENV)/axe/.installed-$(AXE_VERSION)
 # The newest Python that will do; choose another with `make setup PYTHON=python3.12`.
 FIND_PYTHON = for p in python3.14 python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
@@ -32,8 +35,10 @@ endif
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
+# The tests use the system's Chromium.
+export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 
-.PHONY: help setup system check test chaos demo bench docs clean
+.PHONY: help setup system check test chaos demo bench docs screenshots clean
 
 help:
 	@echo "make setup   create .venv and install what is missing"
@@ -43,19 +48,24 @@ help:
 	@echo "make demo    agents work, review, rework and merge; needs no key, account or configuration"
 	@echo "make bench   the benchmarks"
 	@echo "make docs    write docs/reference again from the code"
+	@echo "make screenshots  take the pictures in docs/images again"
 	@echo "make clean   remove .venv and caches"
 
-setup: system $(INSTALLED) $(INSPECTED) $(CLAUDE) $(EMULATE)
+setup: system $(INSTALLED) $(INSPECTED) $(CLAUDE) $(EMULATE) $(AXE)
 	@echo "ready: . $(BIN)/activate"
 
 # System packages are installed only when one is missing, and only by root; anybody else is told the command.
-# npm is for one test alone, so nobody else is asked for it.
+# npm and the browser are for tests alone, so nobody else is asked for them.
 system:
 	@missing=; \
 	command -v git >/dev/null || missing="$$missing git"; \
 	command -v tmux >/dev/null || missing="$$missing tmux"; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		command -v npm >/dev/null || missing="$$missing nodejs npm"; \
+		command -v chromium >/dev/null || missing="$$missing chromium"; \
+		[ -e /usr/share/fonts/truetype/dejavu/DejaVuSansMono.ttf ] || missing="$$missing fonts-dejavu-core"; \
+	elif ! command -v chromium >/dev/null; then \
+		echo "chromium is missing: the tests of the dashboard need it" >&2; \
 	fi; \
 	if [ -z "$(PYTHON)" ]; then missing="$$missing python3 python3-venv"; \
 	elif [ ! -x $(BIN)/python ] && ! $(PYTHON) -c 'import ensurepip' 2>/dev/null && ! $(PYTHON) -m virtualenv --version >/dev/null 2>&1; then \
@@ -107,6 +117,12 @@ $(EMULATE): | $(INSTALLED) $(CLAUDE)
 	if npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/emulate emulate@$(EMULATE_VERSION); \
 	then touch $@; else echo "emulate could not be installed, and its tests will fail" >&2; fi
 
+$(AXE): | $(INSTALLED) $(EMULATE)
+	@command -v npm >/dev/null || { echo "npm is missing: the tests with axe-core need it" >&2; exit 0; }; \
+	echo "installing axe-core for the tests"; \
+	if npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/axe axe-core@$(AXE_VERSION); \
+	then touch $@; else echo "axe-core could not be installed, and its tests will fail" >&2; fi
+
 check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -114,7 +130,7 @@ check: $(INSTALLED)
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
 
-test: $(INSTALLED) $(INSPECTED) $(CLAUDE) $(EMULATE)
+test: $(INSTALLED) $(INSPECTED) $(CLAUDE) $(EMULATE) $(AXE)
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 chaos: $(INSTALLED)
@@ -128,6 +144,9 @@ bench: $(INSTALLED)
 
 docs: $(INSTALLED)
 	$(BIN)/python -m docs.generate
+
+screenshots: $(INSTALLED)
+	$(BIN)/python -m tests.ui.screenshots $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

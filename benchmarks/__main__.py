@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks import (
     adopt,
     calls,
+    dashboard,
     death,
     follow,
     load,
@@ -40,6 +41,7 @@ SUBJECTS: dict[str, Callable[[Path, Options], Iterator[Figure]]] = {
     "load": load.measure,
     "messages": messages.measure,
     "follow": follow.measure,
+    "dashboard": dashboard.measure,
 }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from docs import source, tools
+from docs import http, source, tools
 from swarm_core import config, errors, models
 from swarm_core.agents import table
 from swarm_core.agents.script import steps
@@ -271,6 +271,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "database.md": database_page,
     "error-codes.md": error_codes_page,
     "events.md": events_page,
+    "http-api.md": http.http_page,
     "settings.md": settings_page,
     "statuses.md": statuses_page,
     "tools.md": tools.tools_page,

@@ -18,11 +18,11 @@ from typing import Any, Protocol
 from swarm_core import proc, process
 from swarm_core.config import Settings
 from swarm_core.errors import ExternalFailure, SwarmError
-from swarm_core.models import Instance, as_json, iso, parse_iso
-from swarm_core.ops import forge_overview
+from swarm_core.models import as_json, iso, parse_iso
+from swarm_core.ops import forge_overview, inbox
 from swarm_core.ops.forge_overview import Overview
+from swarm_core.ops.inbox import Board
 from swarm_core.process import COORDINATOR, DASHBOARD, Card
-from swarm_core.store import instances
 from swarm_core.store.database import open_database
 from swarm_core.tmux import command, panes
 from swarm_ui import pull_views, views
@@ -77,10 +77,22 @@ def ask(card: Card) -> dict[str, Any] | None:
     with contextlib.closing(connection):
         try:
             connection.request("GET", "/health")
-            body = json.loads(connection.getresponse().read())
+            body = _opened(json.loads(connection.getresponse().read()))
         except (OSError, ValueError, http.client.HTTPException):
             return None
-    return body if isinstance(body, dict) and body.get("pid") == card.pid and "problem" in body else None
+    return body if body is not None and body.get("pid") == card.pid else None
+
+
+def _opened(answer: Any) -> dict[str, Any] | None:
+    """What a process says of itself: the coordinator as it is, the dashboard in its envelope."""
+    if not isinstance(answer, dict):
+        return None
+    told, error = answer.get("result"), answer.get("error")
+    if isinstance(error, dict):
+        told = {"problem": error.get("message")} | (error.get("details") or {})
+    elif not isinstance(told, dict):
+        told = answer
+    return {"problem": None, "last_look_age_s": None} | told | {"ok": answer.get("ok") is True}
 
 
 def live_sessions(settings: Settings) -> int:
@@ -93,23 +105,28 @@ def live_sessions(settings: Settings) -> int:
 def _recorded(settings: Settings) -> dict[str, Any]:
     path = settings.database_path
     database: dict[str, Any] = {"path": str(path), "exists": path.exists(), "bytes": 0, "problem": None}
-    listed: list[Instance] = []
-    forge = forge_overview.EMPTY
+    board, forge = inbox.EMPTY, forge_overview.EMPTY
     if database["exists"]:
         files = (path, path.with_name(path.name + "-wal"))
         database["bytes"] = sum(f.stat().st_size for f in files if f.exists())
         try:
             db = open_database(path, busy_timeout=settings.number("busy_timeout"))
             with contextlib.closing(db):
-                listed = instances.listed(db)
+                board = inbox.board(db, grace=settings.number("checks_grace"))
                 forge = forge_overview.overview(db)
         except SwarmError as error:
             database["problem"] = error.message
-    return {"database": database, "instances": _counted(listed), **_forge(forge)}
+    return {"database": database, "instances": counted(board), **_forge(forge)}
 
 
-def _counted(listed: list[Instance]) -> dict[str, Any]:
-    waiting = [{"id": i.id, "name": i.name, "reason": views.needs_you(i)} for i in listed if views.needs_you(i)]
+def counted(board: Board, repo_path: str | None = None) -> dict[str, Any]:
+    """How many instances there are, all or those of one repository, and which of them need a person."""
+    listed = [one for one in board.instances if repo_path in (None, one.repo_path)]
+    waiting = [
+        {"id": i.id, "name": i.name, "reason": views.needs_you(i, needs)}
+        for i in listed
+        if (needs := board.needs.get(i.id))
+    ]
     return {
         "total": len(listed),
         "by_status": dict(collections.Counter(i.status for i in listed)),

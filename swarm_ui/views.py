@@ -6,17 +6,35 @@ Pure functions: the time is passed in and nothing is looked up.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from swarm_core.models import Event, Instance, Message, Overlap, as_json, parse_iso
-from swarm_core.ops import attention, places
+from swarm_core.models import Activity, Event, Instance, Message, Overlap, Status, as_json, parse_iso
+from swarm_core.ops import attention, inbox, places
+from swarm_core.store import events
 
 if TYPE_CHECKING:
     from swarm_core.ops.budget import Account
 
+WAITING, ERROR, RUNNING, STARTING, IDLE, DONE = STATES = (
+    "waiting",
+    "error",
+    "running",
+    "starting",
+    "idle",
+    "done",
+)
+_WAITS = frozenset({attention.BLOCKED, "needs_person", "strayed", "budget_held", inbox.PULL_READY})
+_WRONG = frozenset({attention.FAILED, "exited", "session_lost", "problem", "error", inbox.PULL_FAILED})
+_OVER = frozenset({Status.TERMINATED, Status.PR_MERGED, Status.PR_CLOSED})
+_ACTIVE = {Activity.STARTING: STARTING, Activity.BLOCKED: WAITING, Activity.IDLE: IDLE, Activity.EXITED: IDLE}
+_EVENT = 240
+# What a terminal would act on, and what would make text read in another order than it is written.
+_SEQUENCE = re.compile("\x1b(?:\\[[0-9;:?]*[ -/]*[@-~]|[\\]PX^_].*?(?:\x07|\x1b\\\\|\\Z)|[ -/]*[0-~])", re.DOTALL)
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LONG = ("prompt", "last_screen")
 _BOX = 12
 _AGES = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -36,7 +54,7 @@ class Row:
     needs_you: str
 
 
-def row(instance: Instance, now: datetime) -> Row:
+def row(instance: Instance, now: datetime, needs: Sequence[inbox.Need] | None = None) -> Row:
     return Row(
         id=instance.id,
         name=instance.name or "",
@@ -45,13 +63,70 @@ def row(instance: Instance, now: datetime) -> Row:
         activity=activity_label(instance, now),
         branch=instance.branch,
         changes=changes_label(instance),
-        needs_you=needs_you(instance),
+        needs_you=needs_you(instance, needs),
     )
 
 
-def needs_you(instance: Instance) -> str:
-    """Why a person should look at the instance; empty when nothing waits for one."""
-    return "; ".join(reason.text for reason in attention.reasons(instance))
+def needs_you(instance: Instance, needs: Sequence[inbox.Need] | None = None) -> str:
+    """Why a person should look at the instance; empty when nothing waits for one.
+
+    `needs` are those of the inbox, which knows of pull requests too; without them the instance alone is asked.
+    """
+    return "; ".join(one.text for one in (attention.reasons(instance) if needs is None else needs))
+
+
+def state(instance: Instance, needs: Iterable[inbox.Need]) -> str:
+    """One of STATES: whether it waits for a person who can act, has come to grief, or how its agent is."""
+    kinds = {need.key.partition(":")[0] for need in needs}
+    if kinds & _WAITS:
+        return WAITING
+    if kinds & _WRONG or instance.status == Status.FAILED:
+        return ERROR
+    if instance.status in _OVER:
+        return DONE
+    if instance.status == Status.STARTING:
+        return STARTING
+    return _ACTIVE.get(Activity(instance.activity), RUNNING)
+
+
+def plain(text: str, longest: int, *, lines: bool = True) -> str:
+    """Text that is only text, cut when it is longer; without `lines` it is one line.
+
+    Terminal sequences are gone, control characters but newline and tab, and marks that turn its direction.
+    """
+    if not text:
+        return text
+    if not text.isprintable() or not text.isascii():
+        # Much more than can be shown is not worth cleaning.
+        text = _CONTROL.sub("", _SEQUENCE.sub("", text[: 4 * longest + 1000].replace("\r\n", "\n")))
+    if not lines:
+        text = " ".join(text.split())
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def event_row(event: Event) -> dict[str, Any]:
+    """An event as lists show it."""
+    return {
+        "id": event.id,
+        "at": event.at,
+        "instance": event.instance_id,
+        "actor": plain(event.actor, 100, lines=False),
+        "name": event.name,
+        "tool": plain(event.tool_name, 100, lines=False) if event.tool_name else None,
+        "level": events.level(event),
+        "text": plain(_event_text(event), _EVENT, lines=False),
+        "from": event.status_from,
+        "to": event.status_to,
+        "ms": None if event.duration_ms is None else round(event.duration_ms, 1),
+        "code": event.error_code,
+    }
+
+
+def _event_text(event: Event) -> str:
+    """What is to be said beside name, statuses and tool, what failed first."""
+    parts = [event.error_message or ""]
+    parts += [f"{k}={_short(v)}" for k, v in event.metadata.items() if v not in (None, "", {}, [])]
+    return " ".join(part for part in parts if part)
 
 
 def age(iso: str, now: datetime) -> str:
@@ -95,13 +170,15 @@ def event_label(event: Event) -> str:
     return " ".join(parts)
 
 
-def instance_json(instance: Instance, *, full: bool = False) -> dict[str, Any]:
+def instance_json(
+    instance: Instance, *, full: bool = False, needs: Sequence[inbox.Need] | None = None
+) -> dict[str, Any]:
     """The stable JSON shape: every field and `needs_you`; the long texts only when `full`."""
     body = as_json(instance)
     if not full:
         for name in _LONG:
             del body[name]
-    return body | {"needs_you": needs_you(instance)}
+    return body | {"needs_you": needs_you(instance, needs)}
 
 
 def overlaps_by_instance(found: Sequence[Overlap]) -> dict[str, list[Overlap]]:

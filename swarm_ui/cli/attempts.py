@@ -53,7 +53,7 @@ def compare(
 
     with opened() as swarm:
         failure = _look(swarm)
-        found = swarm.compare(ids, run_check=run_check)
+        found = swarm.attempts.compare(ids, run_check=run_check)
         pair = found.sides if diff and len(set(ids)) == len(found.sides) == 2 else None
         between = impl.diff_between(swarm.context, *pair) if pair else None
         diffs = [impl.diff_of(swarm.context, side) for side in found.sides] if diff and not pair else []
@@ -99,10 +99,10 @@ def pick(
 
     if not (keep or yes):
         with opened() as swarm:
-            ending = swarm.ended_by_picking(instance)
+            ending = swarm.attempts.ended_by_picking(instance)
         _ask(instance, ending)
     with opened() as swarm:
-        done = swarm.pick(instance, keep=keep)
+        done = swarm.attempts.pick(instance, keep=keep)
     _tell(done, json=json)
     if done.failures:
         raise typer.Exit(1)

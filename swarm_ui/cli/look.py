@@ -11,7 +11,10 @@ from swarm_core.errors import Conflict, SwarmError
 from swarm_ui.cli import output, parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from swarm_core.models import Event, Instance, Overlap
+    from swarm_core.ops.inbox import Need
     from swarm_core.swarm import Detail, Swarm
 
 POLL = 0.2
@@ -38,6 +41,7 @@ def ls(
     Example:
       swarm ls --repo . --json
     """
+    from swarm_core.ops import inbox
     from swarm_ui import views
     from swarm_ui.cli.session import opened
 
@@ -49,12 +53,14 @@ def ls(
             failure = _count(swarm) or failure
             listed = swarm.instances(include_cleaned=every, repo=repo)
         meets = views.overlaps_by_instance(swarm.overlaps())
+        needs = inbox.board(swarm.context.db, grace=swarm.context.settings.number("checks_grace")).needs
         now = swarm.context.db.now()
     if json:
         found = ((i, views.overlaps_json(i, meets.get(i.id, []))) for i in listed)
-        output.write_json([views.instance_json(i) | {"overlaps": overlaps} for i, overlaps in found])
+        shown = [(views.instance_json(i, needs=needs.get(i.id)), overlaps) for i, overlaps in found]
+        output.write_json([told | {"overlaps": overlaps} for told, overlaps in shown])
     elif listed:
-        _table(listed, meets, now)
+        _table(listed, meets, needs, now)
     else:
         output.write('no instances; `swarm work "..."` starts one')
     if failure is not None:
@@ -82,18 +88,20 @@ def _count(swarm: "Swarm") -> SwarmError | None:
     return None
 
 
-def _table(listed: "list[Instance]", meets: "dict[str, list[Overlap]]", now: str) -> None:
+def _table(
+    listed: "list[Instance]", meets: "dict[str, list[Overlap]]", needs: "Mapping[str, Sequence[Need]]", now: str
+) -> None:
     from swarm_core.models import parse_iso
     from swarm_ui import views
 
     rows, styles = [], []
     for instance in listed:
-        row = views.row(instance, parse_iso(now))
+        row = views.row(instance, parse_iso(now), needs.get(instance.id))
         shown = f"{row.id} ({row.name})" if row.name else row.id
         status = "cleaned" if instance.cleaned else row.status
         note = views.overlap_note(instance, meets.get(instance.id, []))
-        needs = "; ".join(part for part in (row.needs_you, note) if part)
-        rows.append((shown, row.kind, status, row.activity, row.branch, row.changes, needs))
+        why = "; ".join(part for part in (row.needs_you, note) if part)
+        rows.append((shown, row.kind, status, row.activity, row.branch, row.changes, why))
         blocked = "yellow" if row.activity.startswith("blocked") else ""
         styles.append(("bold", "", _STYLES.get(status, ""), blocked, "", "", "red" if row.needs_you else "yellow"))
     output.columns(("ID", "KIND", "STATUS", "ACTIVITY", "BRANCH", "LINES", "NEEDS YOU"), rows, styles)

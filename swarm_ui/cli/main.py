@@ -22,6 +22,7 @@ from swarm_ui.cli import (
     decide,
     issues,
     light,
+    link,
     look,
     mcp,
     output,
@@ -38,7 +39,7 @@ SECTIONS = {
     "watch": ("ls", "show", "attach", "logs", "events", "search", "cost", "compare"),
     "steer": ("msg", "answer", "accept", "rescope", "abandon", "budget"),
     "finish": ("pr", "pick", "stop", "clean", "restore", "merged"),
-    "run": ("up", "down", "status", "mcp"),
+    "run": ("up", "down", "status", "link", "mcp"),
     "manage": ("doctor", "config", "token", "version"),
 }
 DAILY = ("work", "ls", "show", "attach", "msg", "answer", "review", "stop", "clean", "up", "doctor", "demo")
@@ -86,7 +87,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     *(act.msg, decide.answer, act.stop, act.restart, decide.resume, act.restore, act.clean),
     *(decide.review, decide.accept, decide.rescope, decide.abandon, decide.merged),
     *(budget.budget, budget.cost),
-    *(run.up, run.down, run.status, mcp.mcp, run.demo),
+    *(run.up, run.down, run.status, link.link, mcp.mcp, run.demo),
     *(admin.doctor, admin.config, admin.version),
 )
 for _command in COMMANDS:

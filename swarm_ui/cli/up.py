@@ -14,11 +14,11 @@ from typing import Any
 
 from swarm_core import config, proc, process
 from swarm_core.config import Settings
-from swarm_core.errors import Conflict, ExternalFailure, SwarmError, TimedOut
+from swarm_core.errors import Conflict, ExternalFailure, NotFound, SwarmError, TimedOut
 from swarm_core.process import COORDINATOR, DASHBOARD, UP, Card
 from swarm_core.swarm import Swarm
 from swarm_ui import health, pull_views, views
-from swarm_ui.cli import output
+from swarm_ui.cli import link, output
 
 _HEALTHY_WITHIN = 30.0
 _POLL = 0.05
@@ -149,15 +149,26 @@ def _healthy(settings: Settings, role: str, supervisor: int) -> bool:
 def _tell_up(settings: Settings, *, json: bool, foreground: bool) -> None:
     told = {role: health.state(settings, role) for role in (COORDINATOR, DASHBOARD)}
     lost = _lost(settings)
+    # In a log, where the output of an `up` in the background goes, a link would be anybody's.
+    link = _link(settings) if json or not foreground or sys.stdout.isatty() else None
     if json:
-        output.write_json({"ok": True, **told, "lost": lost}, indent=None if foreground else 2)
+        shown = {role: one | ({"link": link} if role == DASHBOARD else {}) for role, one in told.items() if one}
+        output.write_json({"ok": True, **told, **shown, "lost": lost}, indent=None if foreground else 2)
     else:
         output.fields((role, f"{s['url']}  (pid {s['pid']})") for role, s in told.items() if s)
+        output.write(f"Open {link} once, within 15 minutes." if link else "`swarm link` opens the dashboard.")
         output.write("Ctrl-C stops both; agents keep running." if foreground else "`swarm down` stops both.")
         if lost:
             some = f"{lost} agents" if lost > 1 else "an agent"
             output.write(f"The sessions of {some} were lost: `swarm resume` goes on with their conversations.")
     output.flush()
+
+
+def _link(settings: Settings) -> str | None:
+    """A new link to the dashboard; None when that is gone again."""
+    with Swarm.open(settings, os.environ) as swarm, contextlib.suppress(NotFound):
+        return link.new(swarm, may_write=True).url
+    return None
 
 
 def _lost(settings: Settings) -> int:

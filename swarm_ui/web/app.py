@@ -1,72 +1,93 @@
-"""The dashboard's routes. Every answer is read from the database; nothing is written."""
+"""The dashboard's routes, all behind one guard."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import contextlib
+from collections.abc import AsyncIterator
 
+from anyio import to_thread
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
-from swarm_core import process
-from swarm_core.config import Settings
-from swarm_core.errors import SwarmError
-from swarm_core.process import Card
-from swarm_core.store import instances
-from swarm_core.store.database import Database
-from swarm_ui.web import page
+from swarm_core.errors import NotFound
+from swarm_ui.web import endpoint, openapi, page, static, stream, ws
+from swarm_ui.web.api import (
+    actions,
+    events,
+    health,
+    inbox,
+    instances,
+    missions,
+    pulls,
+    repos,
+    search,
+    status,
+    terminal,
+    threads,
+)
+from swarm_ui.web.endpoint import Endpoint, Refused
+from swarm_ui.web.guard import Guard
+from swarm_ui.web.site import Site
 
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
+# Each has a stack and a heap of its own, and Python runs one at a time.
+_THREADS = 8
+_MODULES = (
+    status,
+    search,
+    instances,
+    terminal,
+    events,
+    threads,
+    pulls,
+    inbox,
+    health,
+    missions,
+    repos,
+    actions,
+)
+ENDPOINTS: tuple[Endpoint, ...] = tuple(e for module in _MODULES for e in module.ENDPOINTS)
 
 
-def application(card: Card, settings: Settings, db: Database) -> Starlette:
-    def health(_: Request) -> Response:
-        problem, count = None, None
+def application(site: Site) -> ASGIApp:
+    @contextlib.asynccontextmanager
+    async def life(_: Starlette) -> AsyncIterator[None]:
+        to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        await site.hub.start()
         try:
-            count = len(instances.listed(db))
-        except SwarmError as error:
-            problem = error.message
-        body = process.health(card, settings, instances=count, last_look_age_s=None, problem=problem)
-        return JSONResponse(body, status_code=200 if body["ok"] else 503, headers=HEADERS)
+            yield
+        finally:
+            await site.runner.close()
+            await site.terminals.close()
+            await site.hub.close()
 
-    def now(_: Request) -> Response:
-        try:
-            listed = instances.listed(db)
-        except SwarmError as error:
-            return HTMLResponse(page.failure(error), status_code=503, headers=HEADERS)
-        coordinator = process.running(settings, process.COORDINATOR) is not None
-        return HTMLResponse(
-            page.now(listed, datetime.now(UTC), coordinator=coordinator, home=str(settings.home)), headers=HEADERS
-        )
-
-    def style(_: Request) -> Response:
-        return Response(page.STYLE, media_type="text/css", headers=HEADERS)
-
-    routes = [Route("/", now), Route("/health", health), Route("/style.css", style)]
-    return Starlette(routes=routes, middleware=[Middleware(OnlyForUs, port=card.port)])
+    behind = Starlette(
+        routes=_routes(site), exception_handlers={HTTPException: _refuse, Exception: _fail}, lifespan=life
+    )
+    behind.router.redirect_slashes = False
+    # Outside of everything, or an answer that Starlette gives to a bug would have none of the guard's headers.
+    return Guard(behind, site=site)
 
 
-class OnlyForUs:
-    """Refuses requests whose Host is not ours, so that no web page can reach us under another name."""
+def _routes(site: Site) -> list[BaseRoute]:
+    plain = endpoint.routes(site, ENDPOINTS)
+    streams = [r for module in (stream, ws, status, search, events) for r in module.routes(site)]
+    # Pages first: for a browser `/health` is one.
+    return [*page.routes(site), *streams, *plain, *openapi.routes(site), *static.routes()]
 
-    def __init__(self, app: ASGIApp, port: int) -> None:
-        self._app = app
-        self._port = port
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        hosts = [value for name, value in scope.get("headers", []) if name == b"host"]
-        if scope["type"] != "lifespan" and not process.host_allowed(hosts, self._port):
-            refused = PlainTextResponse("this name is not served here\n", status_code=403 if hosts else 400)
-            await refused(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+async def _refuse(_: Request, error: Exception) -> Response:
+    """A path or a method that is not served, in the same envelope as every other failure."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return endpoint.failed(NotFound("there is no such page", hint="GET /api/v1/openapi.json lists all"))
+    answer = endpoint.failed(Refused(str(error.detail), status=error.status_code))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _fail(_: Request, error: Exception) -> Response:
+    return endpoint.failed(error)

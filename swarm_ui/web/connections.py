@@ -1,0 +1,64 @@
+"""Connections that do not wait for ever: whoever takes nothing of what is sent is cut off.
+
+A transport that is only closed keeps its socket and all that is unsent until the other side reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+# Before the hub gives up on such a viewer, so that its stream ends as one whose reader has left.
+READ_WITHIN = 8.0
+
+
+class _Patience:
+    """For a protocol whose transport says when it is full, and when it is no more."""
+
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    _end: asyncio.TimerHandle | None = None
+
+    def full(self) -> None:
+        self._end = self.loop.call_later(READ_WITHIN, self.transport.abort)
+
+    def taken(self) -> None:
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
+
+
+class Http(_Patience, HttpToolsProtocol):
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.full()
+
+    def resume_writing(self) -> None:
+        self.taken()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.taken()
+        super().connection_lost(exc)
+
+
+class WebSocket(_Patience, WebSocketsSansIOProtocol):
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.full()
+
+    def resume_writing(self) -> None:
+        self.taken()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.taken()
+        super().connection_lost(exc)
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True  # by a refusal; uvicorn would log an error
