@@ -25,11 +25,11 @@ from swarm_ui.web.frames import Change
 from swarm_ui.web.state import PARTS, RECENT, News, State
 
 BATCH = 500
-EVERY = 0.03
+EVERY = 0.05
 ROWS_EVERY = 0.25
 ROWS_SHARE = 3  # rows are read at most a third of the time
 ROWS_AT_LEAST = 10.0
-HEALTH_EVERY = 2.0
+HEALTH_EVERY = 4.0
 HEALTH_WAIT = 0.25  # seconds that a first page waits for it
 FILE_EVERY = 1.0
 AGAIN_AFTER = 0.5
