@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -9,6 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Mapping
+from types import FrameType
 
 import uvicorn
 
@@ -26,6 +28,7 @@ from swarm_ui.web.terminals import Terminals
 
 _END_WITHIN = 5
 _KEEP_ALIVE = 75
+_TICK = 1.0
 _WS_MAX = 1 << 16
 # Whatever does not end, as a tmux that answers nobody: all that counts is in the database.
 _END_AT_LAST = 10.0
@@ -65,6 +68,20 @@ class _Server(uvicorn.Server):
     def __init__(self, settings: uvicorn.Config, site: Site) -> None:
         super().__init__(settings)
         self._site = site
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._asked = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """As uvicorn's, which wakes ten times a second whether anything happens or not."""
+        self._loop = asyncio.get_running_loop()
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), _TICK)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._asked.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Streams never end by themselves, so they are told before the server waits for its connections."""

@@ -216,7 +216,7 @@ class Hub:
         while not self._stop.is_set():
             self._watched.wait()
             if not self._stop.is_set():
-                time.sleep(self._look.step())  # at half the cost of a wait, twenty times a second
+                time.sleep(self._look.step())  # at half the cost of a wait, many times a second
 
     def _post(self, change: Change) -> None:
         if self._loop is None:

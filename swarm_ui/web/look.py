@@ -25,7 +25,7 @@ from swarm_ui.web.frames import Change
 from swarm_ui.web.state import PARTS, RECENT, News, State
 
 BATCH = 500
-EVERY = 0.05
+EVERY = 0.08
 ROWS_EVERY = 0.25
 ROWS_SHARE = 3  # rows are read at most a third of the time
 ROWS_AT_LEAST = 10.0
