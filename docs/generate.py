@@ -81,6 +81,7 @@ HANDED_TO_AGENTS = {
 }
 INTERNAL = {
     "SWARM_SUPERVISOR": "The pid of the `swarm up` that started a coordinator or dashboard.",
+    "SWARM_CLIENT_OF": "The pid of the process that a tmux client runs for; without it the client is ended.",
     "SWARM_HOOKS": "`1` makes the scripted agent report its activity to the coordinator.",
 }
 

@@ -186,6 +186,7 @@ EVENTS: dict[str, str] = {
     "feedback:sent": "Feedback for an instance was recorded.",
     "pull:opened": "A pull request was opened.",
     "pull:updated": "An open pull request was asked for again at another commit; metadata has both.",
+    "pull:merging": "The forge is asked to merge a pull request; metadata has the commit and how.",
     "pull:merged": "A pull request was merged; metadata has the commit it became.",
     "pull:closed": "A pull request was closed without being merged.",
     "pull:reopened": "A closed pull request is open again.",

@@ -93,6 +93,10 @@ def refreshed(context: Context, forge: Forge, pull: Pull) -> Facts:
 
 
 def carry_out(context: Context, forge: Forge, pull: Pull, method: MergeMethod, *, actor: str) -> Pull:
+    """Ask the forge, and note before who did: somebody else may see the merge first, or we may be killed."""
+    with context.db.write():
+        told = {"number": pull.number, "commit": pull.head_commit, "method": str(method)}
+        events.add(context.db, pull_look.MERGING, instance_id=pull.instance_id, actor=actor, metadata=told)
     commit = forge.merge(pull.number, method=method, head_commit=pull.head_commit, title=title_of(pull))
     with context.db.write():
         return pull_record.merged(context, store.get(context.db, pull.id), commit=commit, actor=actor)

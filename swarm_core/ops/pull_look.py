@@ -14,8 +14,12 @@ from swarm_core.ops.context import Context
 from swarm_core.ops.pull_status import Facts
 from swarm_core.store import events, pull_facts
 from swarm_core.store import pulls as store
+from swarm_core.store.database import Database
 
+MERGING = "pull:merging"
 _LONGEST_LOOK = 600.0
+_LONGEST_MERGE = 300.0
+_RECENT = 50
 _NOTICED_AFTER = 120.0  # seconds within which GitHub has certainly noticed a push
 _S = TypeVar("_S", Review, Comment)
 _R = TypeVar("_R", Check, Review, Comment)
@@ -78,7 +82,7 @@ def take_in(
         _store(context, before, look, asked_at or db.now())
         after = facts_of(context, store.get(db, pull.id))
         _tell(context, before, after)
-        _end(context, after.pull, look, actor or pull.forge)
+        _end(context, after.pull, look, actor)
         return facts_of(context, store.get(db, pull.id))
 
 
@@ -157,11 +161,21 @@ def _tell(context: Context, before: Facts, after: Facts) -> None:
             _event(context, new, "pull:commented", {"by": comment.author, "at": at, "trusted": comment.trusted})
 
 
-def _end(context: Context, pull: Pull, look: Look, actor: str) -> None:
+def _asked_by(db: Database, pull: Pull) -> str | None:
+    """Who of us has asked the forge for the merge a moment ago, if anybody has."""
+    for event in reversed(events.newest(db, instance_id=pull.instance_id, limit=_RECENT)):
+        if event.name == MERGING and event.metadata.get("number") == pull.number:
+            age = (parse_iso(db.now()) - parse_iso(event.at)).total_seconds()
+            return event.actor if age < _LONGEST_MERGE and event.metadata["commit"] == pull.head_commit else None
+    return None
+
+
+def _end(context: Context, pull: Pull, look: Look, actor: str | None) -> None:
     if look.pull.state == PullState.MERGED:
-        pull_record.merged(context, pull, commit=look.pull.merge_commit, actor=actor)
+        who = actor or _asked_by(context.db, pull) or pull.forge
+        pull_record.merged(context, pull, commit=look.pull.merge_commit, actor=who)
     elif look.pull.state == PullState.CLOSED:
-        pull_record.closed(context, pull, actor=actor)
+        pull_record.closed(context, pull, actor=actor or pull.forge)
 
 
 def _event(context: Context, pull: Pull, name: str, more: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from swarm_core.models import Instance, Message, Pull
 from swarm_core.ops.follow import Follower
 from swarm_core.ops.pull_status import status
-from swarm_core.store import messages, quota
+from swarm_core.store import events, messages, quota
 from swarm_core.swarm import Swarm
 from swarm_ui import pull_views
 from tests.integration.github_fixture import HubWorld, hub
@@ -243,6 +243,19 @@ def test_a_merge_at_github_ends_the_loop(
     asked = len(hub.api.requests)
     hub.look(swarm)
     assert len(hub.api.requests) == asked
+
+
+@pytest.mark.parametrize(("at", "who"), [("the commit", "kim"), ("another", "github")])
+def test_a_merge_that_one_of_us_asked_for_carries_that_name_whoever_sees_it_first(
+    hub: HubWorld, swarm: Swarm, proposed: tuple[Instance, Pull], at: str, who: str
+) -> None:
+    work, pull = proposed
+    told = {"number": pull.number, "commit": pull.head_commit if at == "the commit" else "0" * 40}
+    with swarm.context.db.write():
+        events.add(swarm.context.db, "pull:merging", instance_id=work.id, actor="kim", metadata=told)
+    hub.hub.merge_by_hand(pull.number)
+    hub.look(swarm)
+    assert [e.actor for e in named(swarm, "pull:merged")] == [who]
 
 
 def test_a_merge_ends_the_review_that_is_under_way(hub: HubWorld, swarm: Swarm) -> None:
