@@ -15,41 +15,13 @@ from starlette.types import ASGIApp
 
 from swarm_core.errors import NotFound
 from swarm_ui.web import endpoint, openapi, page, static, stream, ws
-from swarm_ui.web.api import (
-    actions,
-    events,
-    health,
-    inbox,
-    instances,
-    missions,
-    pulls,
-    repos,
-    search,
-    status,
-    terminal,
-    threads,
-)
-from swarm_ui.web.endpoint import Endpoint, Refused
+from swarm_ui.web.api import events, search, status
+from swarm_ui.web.endpoint import Refused
 from swarm_ui.web.guard import Guard
 from swarm_ui.web.site import Site
 
 # Each has a stack and a heap of its own, and Python runs one at a time.
 _THREADS = 8
-_MODULES = (
-    status,
-    search,
-    instances,
-    terminal,
-    events,
-    threads,
-    pulls,
-    inbox,
-    health,
-    missions,
-    repos,
-    actions,
-)
-ENDPOINTS: tuple[Endpoint, ...] = tuple(e for module in _MODULES for e in module.ENDPOINTS)
 
 
 def application(site: Site) -> ASGIApp:
@@ -73,7 +45,7 @@ def application(site: Site) -> ASGIApp:
 
 
 def _routes(site: Site) -> list[BaseRoute]:
-    plain = endpoint.routes(site, ENDPOINTS)
+    plain = endpoint.routes(site, openapi.endpoints())
     streams = [r for module in (stream, ws, status, search, events) for r in module.routes(site)]
     # Pages first: for a browser `/health` is one.
     return [*page.routes(site), *streams, *plain, *openapi.routes(site), *static.routes()]

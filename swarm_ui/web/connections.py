@@ -15,49 +15,36 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 READ_WITHIN = 8.0
 
 
-class _Patience:
+class _Patience(asyncio.Protocol):
     """For a protocol whose transport says when it is full, and when it is no more."""
 
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     _end: asyncio.TimerHandle | None = None
 
-    def full(self) -> None:
+    def pause_writing(self) -> None:
+        super().pause_writing()
         self._end = self.loop.call_later(READ_WITHIN, self.transport.abort)
 
-    def taken(self) -> None:
+    def resume_writing(self) -> None:
+        self._taken()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._taken()
+        super().connection_lost(exc)
+
+    def _taken(self) -> None:
         if self._end is not None:
             self._end.cancel()
             self._end = None
 
 
 class Http(_Patience, HttpToolsProtocol):
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.full()
-
-    def resume_writing(self) -> None:
-        self.taken()
-        super().resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.taken()
-        super().connection_lost(exc)
+    pass
 
 
 class WebSocket(_Patience, WebSocketsSansIOProtocol):
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.full()
-
-    def resume_writing(self) -> None:
-        self.taken()
-        super().resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.taken()
-        super().connection_lost(exc)
-
     async def send(self, message: Any) -> None:
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
