@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks import (
     adopt,
     calls,
+    clean,
     dashboard,
     death,
     follow,
@@ -37,6 +38,7 @@ SUBJECTS: dict[str, Callable[[Path, Options], Iterator[Figure]]] = {
     "adopt": adopt.measure,
     "parallel": parallel.measure,
     "spawn": spawn.measure,
+    "clean": clean.measure,
     "calls": calls.measure,
     "load": load.measure,
     "messages": messages.measure,

@@ -95,6 +95,11 @@ def run(*argv: str | Path, cwd: Path | None = None) -> None:
     subprocess.run(argv, cwd=cwd, check=True, capture_output=True, timeout=300)
 
 
+def output(*argv: str | Path) -> str:
+    """What a program printed on one line."""
+    return subprocess.run(argv, check=True, capture_output=True, timeout=300).stdout.decode().strip()
+
+
 def wait_for(condition: Callable[[], object], *, what: str, timeout: float = 60.0, every: float = 0.01) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
@@ -125,6 +130,13 @@ def cpu_of(pid: int) -> float:
 def cpu_of_children(pid: int) -> float:
     """Processor seconds of the children of a living process, those that have ended."""
     return sum(_ticks(pid)[2:]) / os.sysconf("SC_CLK_TCK")
+
+
+def worker_of(pid: int) -> int:
+    """The worker of a coordinator: the child that runs the same program."""
+    program = Path(f"/proc/{pid}/cmdline").read_bytes()
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return next(int(child) for child in children if Path(f"/proc/{child}/cmdline").read_bytes() == program)
 
 
 def _ticks(pid: int) -> list[int]:

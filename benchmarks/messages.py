@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks import fleet
 from benchmarks.calls import coordinator
 from benchmarks.figures import Figure, Options
-from benchmarks.ground import Home, cpu_of, cpu_of_children, make_repo, server_pid, wait_for
+from benchmarks.ground import Home, cpu_of, cpu_of_children, make_repo, server_pid, wait_for, worker_of
 from swarm_core.models import Instance, parse_iso
 from swarm_core.store import messages
 from swarm_core.swarm import Swarm
@@ -114,7 +114,9 @@ def _wait_until_seen(swarm: Swarm) -> None:
 
 
 def _spent(pid: int, server: int) -> dict[str, float]:
-    return {"itself": cpu_of(pid), "programs it started": cpu_of_children(pid), "tmux server": cpu_of(server)}
+    worker = worker_of(pid)
+    itself = cpu_of(pid) + cpu_of(worker)
+    return {"itself": itself, "programs it started": cpu_of_children(worker), "tmux server": cpu_of(server)}
 
 
 def _run(home: Home, argv: Sequence[str]) -> str:

@@ -70,17 +70,21 @@ def _tool(old: dict[str, Any] | None, new: dict[str, Any] | None) -> str | None:
 
 
 def _schema(old: dict[str, Any], new: dict[str, Any], *, taken: bool) -> str | None:
-    """`taken` schemas describe what we accept, the others what we return."""
+    """`taken` schemas describe what we accept, the others what we return; rows inside them count alike."""
     if old == new:
         return None
     before, after = old.get("properties", {}), new.get("properties", {})
-    required = set(new.get("required", [])) - set(old.get("required", []))
-    if before.keys() - after.keys() or (taken and required):
+    was, needed = set(old.get("required", [])), set(new.get("required", []))
+    if before.keys() - after.keys() or (needed - was if taken else was - needed):
         return "major"
-    rest = [{k: v for k, v in s.items() if k not in ("properties", "required", *_WORDS)} for s in (old, new)]
-    if rest[0] != rest[1] or any(_bare(before[n]) != _bare(after[n]) for n in before):
+    inside = ("properties", "required", "items")
+    rest = [_bare({k: v for k, v in schema.items() if k not in inside}) for schema in (old, new)]
+    if rest[0] != rest[1]:
         return "major"
-    return "minor" if after.keys() - before.keys() or required else "patch"
+    found = {_schema(before[name], after[name], taken=taken) for name in before}
+    found.add(_schema(old.get("items", {}), new.get("items", {}), taken=taken))
+    found.add("minor" if after.keys() - before.keys() or needed - was else "patch")
+    return next((part for part in _PARTS if part in found), None)
 
 
 def _bare(node: Any) -> Any:

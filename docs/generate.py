@@ -150,8 +150,9 @@ def events_page() -> str:
         (
             "# Events",
             "Every change of state writes one row into `mcp_events` in the same transaction as the change. "
-            "`swarm events` prints them; the integer `id` is the cursor. Values that look like secrets are "
-            "removed and long text is cut before a row is written.",
+            "`swarm events` prints them; the integer `id` is the cursor. Secrets are removed, by the name of "
+            "their field and by [their form](../explanation/security.md), and long text is cut before a row is "
+            "written.",
             source.table(("event", "meaning"), _pairs(models.EVENTS)),
         )
     )
@@ -171,7 +172,7 @@ def error_codes_page() -> str:
             "# Error codes",
             "Match on the code, never on the message. With `--json` a failure is "
             '`{"ok": false, "error": {"code", "message", "hint"?, "details"?}}`.',
-            f"{_exit_codes()} `INTERNAL_ERROR` ends a command with 3, `INVALID_INPUT` with 2 when the command "
+            f"{_exit_codes()} `INTERNAL` ends a command with 3, `INVALID_INPUT` with 2 when the command "
             "line itself is wrong, and every other code with 1.",
             source.table(("code", "meaning", "raised as"), rows),
             "## Classes",

@@ -22,10 +22,10 @@ def http_page() -> str:
     parts = [
         "# HTTP API",
         "The dashboard answers programs as it answers its own pages. Every JSON answer is an envelope: "
-        "`{ok, result, _meta}`, or `{ok, error, _meta}` with `error.code` from the "
-        "[error codes](error-codes.md), `error.hint`, and `error.retry` when the same request may succeed later. "
+        "`{ok, result, _meta}`, or `{ok, error, _meta}` with the error object below. "
         f"The schema version is {contract.SCHEMA_VERSION}. The committed contract is "
-        "[http-api.openapi.json](../contracts/http-api.openapi.json); `GET /api/v1/openapi.json` serves it.",
+        "[http-api.openapi.json](../contracts/http-api.openapi.json). `GET /openapi.json` serves it as it is, for "
+        "generic OpenAPI clients; `GET /api/v1/openapi.json` serves it in the envelope.",
         "Send `Authorization: Bearer` with the operator's token (`operator.token` in SWARM_HOME) or that of an "
         "automation with the scope `read`; see [tokens](../how-to/tokens.md). Agents speak to the coordinator and "
         "not to the dashboard. Whatever acts answers 202 with an action; `GET /api/v1/actions/{id}` tells its "
@@ -34,6 +34,10 @@ def http_page() -> str:
         "an event's id. `GET /api/v1/stream` is what the pages themselves read.",
         "`query_instances`, `query_pulls` and `search` of the [MCP server](tools.md) give the same results as "
         "`GET /api/v1/instances`, `GET /api/v1/pulls` and `POST /search`.",
+        "## Errors",
+        "Over HTTP and [MCP](../contracts/mcp-error-codes.md) an error is the same object. Paths of this machine "
+        "are cut down to their last part. A field that is not given is left out of a request: null is refused.",
+        source.table(("field", "meaning"), [(f"`{name}`", said) for name, said in contract.ERROR_FIELDS.items()]),
         "## Status codes",
         source.table(("status", "when"), [(f"`{code}`", text) for code, text in openapi.FAILURES.items()]),
         "## Every request",

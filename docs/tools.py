@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from docs import source
+from swarm_core import contract as core
 from swarm_core import errors
 from swarm_core.ops import rules as operations
 from swarm_core.store import tokens
@@ -69,39 +71,28 @@ def permissions_page() -> str:
 
 def error_codes_page() -> str:
     """The registry in the place where clients of the contract look for it."""
-    rows = [(f"`{code}`", meaning) for code, meaning in errors.CODES.items()]
+    numbers = [(str(number), f"`{code}`", when) for number, (code, when) in contract.NUMBERS.items()]
     return "\n\n".join(
         (
             "# Error codes of the MCP server",
-            "A tool that fails returns `isError: true` and `{ok: false, code, message, error: {code, message, "
-            "details, recovery_hint, instance_id, tool_name, category, canonical}}`. `category` is validation, "
-            "state, external or database. `canonical` is one of INVALID_REQUEST, UNAUTHORIZED, FORBIDDEN, "
-            "NOT_FOUND, CAPABILITY_MISSING, CANCELLED, INTERNAL, QUEUE_OVERLOADED, TOOL_TIMEOUT.",
-            source.table(
-                ("JSON-RPC code", "`error.data.code`", "when"),
-                [
-                    ("-32700", "`INVALID_REQUEST`", "The message is not JSON."),
-                    ("-32600", "`INVALID_REQUEST`", "It is JSON and no JSON-RPC request, or its id is in use."),
-                    ("-32601", "none", "The method is unknown."),
-                    (
-                        "-32602",
-                        "`INVALID_REQUEST`",
-                        "Arguments do not match the schema; `data.details` lists how.",
-                    ),
-                    (
-                        str(contract.QUEUE_OVERLOADED),
-                        "`QUEUE_OVERLOADED`",
-                        "Too many calls; `data.details.queue`.",
-                    ),
-                    (str(contract.UNAUTHORIZED), "`UNAUTHORIZED`", "stdio: the token is no longer valid."),
-                    ("-32800", "none", "HTTP: the client cancelled the request."),
-                    ("-32603", "`INTERNAL_ERROR`", "A bug; the log has its traceback."),
-                ],
-            ),
+            "A tool that fails returns `isError: true` and `{ok: false, code, message, error}`; a JSON-RPC error "
+            "has the same error object as its `data`, and so has an answer of the "
+            "[HTTP API](../reference/http-api.md):",
+            source.table(("field", "meaning"), _pairs(core.ERROR_FIELDS)),
+            "An argument that is not given is left out: null is refused.",
+            "## JSON-RPC errors",
+            source.table(("number", "`error.data.code`", "when"), numbers),
+            "## Well-known codes",
+            "`canonical` is one of these:",
+            source.table(("code", "meaning"), _pairs(core.CANONICAL)),
             "## All codes",
-            source.table(("code", "meaning"), rows),
+            source.table(("code", "meaning"), _pairs(errors.CODES)),
         )
     )
+
+
+def _pairs(known: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(f"`{name}`", meaning) for name, meaning in known.items()]
 
 
 def _matrix() -> str:
@@ -116,12 +107,16 @@ def _matrix() -> str:
 
 
 def _fields(schema: dict[str, Any]) -> str:
-    required = set(schema.get("required", []))
-    rows = [
-        (f"`{name}`", _type(field), "yes" if name in required else "", str(field.get("description", "")))
-        for name, field in schema.get("properties", {}).items()
-    ]
+    rows = list(_rows(schema))
     return source.table(("field", "type", "required", "meaning"), rows) if rows else "Nothing."
+
+
+def _rows(schema: dict[str, Any], above: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """Fields, and below each those of the objects in it."""
+    for name, field in schema.get("properties", {}).items():
+        needed = "yes" if name in schema.get("required", []) else ""
+        yield f"`{above}{name}`", _type(field), needed, str(field.get("description", ""))
+        yield from _rows(field.get("items", field), f"{above}{name}{'[]' if 'items' in field else ''}.")
 
 
 def _type(field: dict[str, Any]) -> str:
@@ -131,6 +126,8 @@ def _type(field: dict[str, Any]) -> str:
         return " or ".join(_type(f) for f in field["anyOf"])
     if field.get("type") == "array":
         return f"list of {_type(field.get('items', {}))}"
+    if isinstance(field.get("type"), list):
+        return " or ".join(field["type"])
     limits = [f"{word} {field[key]}" for key, word in _LIMITS.items() if key in field]
     return " ".join([str(field.get("type", "object")), *limits])
 

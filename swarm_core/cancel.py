@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from swarm_core.errors import Cancelled
@@ -13,9 +14,14 @@ _current: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("cancel_
 
 
 class Scope:
-    """Cancelling raises Cancelled once, where the work next looks; what undoes the work runs undisturbed."""
+    """Cancelling raises Cancelled once, where the work next looks; what undoes the work runs undisturbed.
 
-    def __init__(self) -> None:
+    A scope that has `cpu_seconds` cancels itself when its thread has used about so much processor time, at most
+    twice as much; only that thread may use it.
+    """
+
+    def __init__(self, cpu_seconds: float | None = None) -> None:
+        self._cpu = None if cpu_seconds is None else _Processor(cpu_seconds)
         self._lock = threading.Lock()
         self._asked = False
         self._raised = False
@@ -33,7 +39,8 @@ class Scope:
     @property
     def pending(self) -> bool:
         """Whether the work was told to stop and has not heard of it."""
-        return self._asked and not self._raised
+        over = self._cpu is not None and self._cpu.is_used()
+        return (self._asked or over) and not self._raised
 
     def check(self) -> None:
         with self._lock:
@@ -62,6 +69,26 @@ class Scope:
             yield self
         finally:
             _current.reset(token)
+
+
+class _Processor:
+    """So many seconds of processor time of this thread, counted when as much time has passed.
+
+    Asking for processor time is a system call, and most work is over long before.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._not_before = time.monotonic() + seconds
+        self._until: float | None = None
+
+    def is_used(self) -> bool:
+        if time.monotonic() < self._not_before:
+            return False
+        now = time.thread_time()
+        if self._until is None:
+            self._until = now + self._seconds
+        return now > self._until
 
 
 def check() -> None:

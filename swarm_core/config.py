@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from swarm_core import ids
-from swarm_core.errors import InvalidInput
+from swarm_core import files, ids
+from swarm_core.errors import ExternalFailure, InvalidInput
 
 _SOCKET_MAX = 96  # sun_path holds 108 bytes on Linux and 104 on macOS, tmux needs a few
 
@@ -125,6 +124,12 @@ SETTINGS: dict[str, Setting] = {
             "Where pull requests are opened: github, local, or auto: GitHub if the remote and a token are there.",
             choices=("auto", "github", "local"),
         ),
+        Setting(
+            "pull_remote",
+            "origin",
+            "Remote that gets pull requests and has the issues: `upstream` when origin is your fork of it.",
+            env="SWARM_PULL_REMOTE",
+        ),
         Setting("github_hosts", "github.com", "Hosts that are GitHub, with commas between them."),
         Setting("github_token_file", "", "File with a GitHub token, used when the environment has none."),
         Setting(
@@ -143,6 +148,13 @@ SETTINGS: dict[str, Setting] = {
             high=86400,
         ),
         Setting("merge_method", "merge", "How pull requests are merged.", choices=("merge", "squash", "rebase")),
+        Setting(
+            "required_approvals",
+            0,
+            "Approvals of its newest commit that a pull request needs before it is merged.",
+            low=0,
+            high=10,
+        ),
         Setting("check_command", "", "Program and arguments that must succeed on a merged result; empty is none."),
         Setting("check_minutes", 30.0, "Minutes until a check command has failed.", low=0.01, high=1440),
         Setting(
@@ -158,6 +170,35 @@ SETTINGS: dict[str, Setting] = {
             high=600,
         ),
         Setting("busy_timeout", 5.0, "Seconds to wait for a locked database.", low=0, high=600),
+        Setting("backups_kept", 10, "Backups kept in SWARM_HOME/backups; 0 keeps all.", low=0, high=100_000),
+        Setting(
+            "keep_events_days",
+            90.0,
+            "Days that events of cleaned instances and of no instance are kept; 0 keeps them for ever.",
+            low=0,
+            high=36500,
+        ),
+        Setting(
+            "keep_messages_days",
+            365.0,
+            "Days that messages and feedback of cleaned instances are kept; 0 keeps them for ever.",
+            low=0,
+            high=36500,
+        ),
+        Setting(
+            "keep_preserved_days",
+            0.0,
+            "Days that preserved work of cleaned instances is kept, its newest always; 0 keeps it for ever.",
+            low=0,
+            high=36500,
+        ),
+        Setting(
+            "keep_log_mb",
+            64,
+            "Megabytes of each log before it is moved to .old, replacing that one; 0 never moves it.",
+            low=0,
+            high=1_000_000,
+        ),
         Setting(
             "history_limit",
             2000,
@@ -182,6 +223,7 @@ class Settings:
     home: Path
     database_path: Path
     values: Mapping[str, str | int | float]
+    given: frozenset[str] = frozenset()  # the settings that somebody has set, be it to their default
 
     def number(self, key: str) -> float:
         return float(self.values[key])
@@ -191,6 +233,11 @@ class Settings:
 
     def text(self, key: str) -> str:
         return str(self.values[key])
+
+    @property
+    def own_folders(self) -> tuple[str, str]:
+        """Folders whose place on this machine concerns no client."""
+        return str(self.home), str(self.database_path.parent)
 
     @property
     def coordinator_url(self) -> str:
@@ -216,6 +263,10 @@ class Settings:
     @property
     def logs(self) -> Path:
         return self.home / "logs"
+
+    @property
+    def backups(self) -> Path:
+        return self.home / "backups"
 
     @property
     def locks(self) -> Path:
@@ -271,25 +322,52 @@ class Settings:
 
 
 def load(environ: Mapping[str, str], **flags: object) -> Settings:
-    """Settings from flags, then the environment, then `config.toml`, then defaults. Creates nothing."""
-    home = _absolute(environ.get("SWARM_HOME") or "~/.swarm", environ)
+    """Settings from flags, then the environment, then `config.toml`, then defaults. Creates nothing.
+
+    Raises NOT_PRIVATE for a home or `config.toml` that another user made or can write to: its settings name
+    programs that are run.
+    """
+    home = home_of(environ)
+    files.check_own(home)
     database = environ.get("MCP_DATABASE_PATH")
     stored = read_file(home / "config.toml")
     values: dict[str, str | int | float] = {}
+    given = set()
     for key, setting in SETTINGS.items():
         raw = flags.get(key)
         if raw is None and setting.env:
             raw = environ.get(setting.env) or None
         if raw is None:
-            raw = stored.get(key, setting.default)
-        values[key] = setting.parse(raw)
+            raw = stored.get(key)
+        if raw is not None:
+            given.add(key)
+        values[key] = setting.parse(setting.default if raw is None else raw)
     path = _absolute(database, environ) if database else home / "swarm.db"
-    return Settings(home=home, database_path=path, values=values)
+    return Settings(home=home, database_path=path, values=values, given=frozenset(given))
+
+
+def home_of(environ: Mapping[str, str]) -> Path:
+    return _absolute(environ.get("SWARM_HOME") or "~/.swarm", environ)
+
+
+def close_home(environ: Mapping[str, str]) -> list[Path]:
+    """Stop other users from writing to our home and its `config.toml`; returns what they could write to."""
+    closed = []
+    for path in (home := home_of(environ), home / "config.toml"):
+        try:
+            files.check_own(path)
+        except ExternalFailure:
+            if path.stat().st_uid != os.geteuid():
+                raise
+            path.chmod(0o700 if path == home else 0o600)
+            closed.append(path)
+    return closed
 
 
 def read_file(path: Path) -> dict[str, object]:
     """The keys of a `config.toml`; a missing file is empty, an unknown key or bad TOML is an error."""
     try:
+        files.check_own(path)
         with path.open("rb") as file:
             stored = tomllib.load(file)
     except FileNotFoundError:
@@ -321,11 +399,7 @@ def write_value(path: Path, key: str, raw: str) -> str | int | float:
     stored = read_file(path) | {key: value}
     text = "".join(f"{k} = {_toml(v)}\n" for k, v in sorted(stored.items()))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd, fresh = tempfile.mkstemp(prefix=".config-", dir=path.parent)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(fresh).replace(path)
+        files.write_private(path, text.encode(), synced=True)
     except OSError as error:
         hint = "set SWARM_HOME to a folder you can write"
         raise InvalidInput(f"cannot write {path}: {error.strerror}", code="INVALID_SETTING", hint=hint) from error

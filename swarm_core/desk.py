@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from swarm_core.errors import NotFound
+from swarm_core.errors import InvalidInput, NotFound
 from swarm_core.forge import split_title
 from swarm_core.models import Instance, Pull, PullState, Queued
 from swarm_core.ops import follow, merging, pull_known, pull_look, pulls, queue
 from swarm_core.ops.context import Context
-from swarm_core.ops.pull_status import Facts
+from swarm_core.ops.pull_status import Facts, policy
 from swarm_core.ops.queue import Outlook
 from swarm_core.store import instances
 from swarm_core.store import pulls as store
@@ -28,7 +28,7 @@ class PullDesk:
     def listed(self, *, include_over: bool = False, limit: int = 1000) -> list[Facts]:
         """The open ones, or all, newest first, as they were last seen; at most so many."""
         found = store.listed(self._context.db, include_over=include_over, limit=limit)
-        return pull_known.facts_of(self._context.db, found, grace=self._context.settings.number("checks_grace"))
+        return pull_known.facts_of(self._context.db, found, policy=policy(self._context.settings))
 
     def of(self, id_or_name: str) -> Facts:
         """The newest pull request of an instance's branch, in whatever state."""
@@ -39,6 +39,11 @@ class PullDesk:
                 f"{work.id} has no pull request", code="PULL_NOT_FOUND", hint=f"`swarm pr open {work.id}` opens it"
             )
         return self._facts(pull)
+
+    def newest(self, instance: Instance) -> Facts | None:
+        """The newest pull request of the instance's own branch; None if there is none."""
+        pull = store.newest_of(self._context.db, instance.repo_path, instance.branch)
+        return self._facts(pull) if pull is not None else None
 
     def look(self, found: Iterable[Facts]) -> None:
         """Ask the forges now, for a person who waits; raises what hinders the first that cannot be asked."""
@@ -54,12 +59,27 @@ class PullDesk:
                 follow.look_at(self._context, forge, some)
 
     def merge(
-        self, id_or_name: str, *, method: str | None = None, auto: bool = False, actor: str = "operator"
+        self,
+        id_or_name: str,
+        *,
+        method: str | None = None,
+        auto: bool = False,
+        anyway: str | None = None,
+        actor: str = "operator",
     ) -> Pull:
-        """Merge it now, or with `auto` as soon as nothing hinders it."""
+        """Merge it now, or with `auto` as soon as it is ready; `anyway` as in `merging.merge`."""
         work, how = self._author(id_or_name), merging.method_of(self._context, method)
-        act = merging.merge_when_ready if auto else merging.merge
-        return act(self._context, work, method=how, actor=actor)
+        if not auto:
+            return merging.merge(self._context, work, method=how, actor=actor, anyway=anyway)
+        if anyway is not None:
+            raise InvalidInput(
+                "a reason to merge anyway is for what is known now", hint="merge it now, or leave the reason out"
+            )
+        return merging.merge_when_ready(self._context, work, method=how, actor=actor)
+
+    def check(self, id_or_name: str, *, method: str | None = None) -> None:
+        """Run the check command on the merged result now and keep what it says."""
+        merging.check(self._context, self._author(id_or_name), method=merging.method_of(self._context, method))
 
     def no_auto(self, id_or_name: str, *, actor: str = "operator") -> Pull:
         return merging.no_longer(self._context, self._author(id_or_name), actor=actor)
@@ -70,7 +90,7 @@ class PullDesk:
     def delete_branch(self, pull: Pull) -> bool:
         """Delete its branch at the forge; False if that is gone or has moved on from what was merged."""
         self._context.report(f"deleting {pull.head_branch} at {pull.repository or pull.repo_path}")
-        return pulls.forge_of(self._context, pull).delete_branch(pull.head_branch, at=pull.head_commit)
+        return pulls.pushed_to(self._context, pull).delete_branch(pull.head_branch, at=pull.head_commit)
 
     def enqueue(self, id_or_name: str, *, method: str | None = None, actor: str = "operator") -> Queued:
         how = merging.method_of(self._context, method)

@@ -2,6 +2,7 @@
 
 SwarmError
 ├── InvalidInput       the request can never work as asked
+│   └── InvalidRequest it does not match the schema; `violations` lists how
 ├── NotFound           what was named does not exist
 ├── Conflict           the state does not allow it now
 ├── Denied             the caller may not do it
@@ -15,7 +16,7 @@ SwarmError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 CODES: dict[str, str] = {
@@ -35,6 +36,7 @@ CODES: dict[str, str] = {
     "NOTHING_PRESERVED": "There is no preserved work for this instance.",
     "WORKTREE_NOT_FOUND": "The instance's worktree folder is gone.",
     "ISSUE_NOT_FOUND": "The forge has no issue with this number.",
+    "NAME_TAKEN": "Another instance that is not cleaned has the name.",
     "CONFLICT": "The present state does not allow the operation.",
     "INVALID_STATUS_TRANSITION": "The status cannot change this way.",
     "DIALOG_CHANGED": "The agent no longer shows the question that was to be answered.",
@@ -46,9 +48,16 @@ CODES: dict[str, str] = {
     "INSTANCE_BUSY": "Another process is working on the instance.",
     "INSTANCE_RUNNING": "The instance must be stopped first.",
     "WORKTREE_EXISTS": "The folder or branch for a new worktree is taken.",
+    "WORKTREE_KEPT": "The folder of a worktree was not removed; details say what was unexpected.",
+    "WORKTREE_MISMATCH": "The folder is not the worktree that git registered there; details say why.",
+    "BRANCH_BLOCKED": "A branch exists above the name of the new one, so git cannot make it.",
     "RESTORE_WOULD_OVERWRITE": "Files in the worktree differ from what would be restored.",
+    "WORK_NOT_STORED": "Work could not be stored in the repository, so its folder stays.",
     "STALE_EPOCH": "A newer start of the instance exists.",
     "COORDINATOR_RUNNING": "Another coordinator holds the database.",
+    "NOT_PRIVATE": "A folder or file belongs to another user, can be written by others, or is a link.",
+    "BACKUP_INVALID": "The file is not a complete database of swarm.",
+    "FILE_EXISTS": "A file is in the way and is not overwritten.",
     "ALREADY_UP": "swarm is already up for this home.",
     "PORT_IN_USE": "The port is taken by another program.",
     "DENIED": "The caller may not do this.",
@@ -72,16 +81,19 @@ CODES: dict[str, str] = {
     "MERGE_CONFLICT": "The branches change the same lines.",
     "CHECK_FAILED": "The configured check command failed on the merged result.",
     "PUSH_REJECTED": "The remote does not take the branch as it is.",
+    "REPLACED_OBJECTS": "Replace refs or grafts hide what was committed; nothing is approved or merged with them.",
+    "DAMAGED_OBJECTS": "Git objects are not what their names say; nothing is approved or merged with them.",
     "PULL_NOT_MERGED": "The base branch does not have the pull request's commit.",
     "TEMPLATE_INVALID": "A prompt template of the repository cannot be used.",
     "TOKEN_NOT_FOUND": "No token belongs to this name.",
     "LINK_NOT_FOUND": "No link or visit has this id or name.",
     "DASHBOARD_NOT_RUNNING": "There is no dashboard that a link could lead to.",
-    "INTERNAL_ERROR": "A bug in swarm; its traceback is in the log.",
+    "INTERNAL": "A bug in swarm; its traceback is in the log.",
     "EXTERNAL_FAILURE": "Something outside swarm failed.",
     "COMMAND_FAILED": "A program ended with a failure.",
     "TIMED_OUT": "A program or wait took too long and was ended.",
     "GIT_COMMAND_FAILED": "A git command failed.",
+    "SPECIAL_FILE": "A named pipe, a device or a huge file is in the place of one that git or swarm has to read.",
     "TMUX_NOT_AVAILABLE": "tmux is not installed or does not answer.",
     "TMUX_COMMAND_FAILED": "A tmux command failed.",
     "TMUX_SESSION_NOT_FOUND": "The instance has no tmux session.",
@@ -91,6 +103,8 @@ CODES: dict[str, str] = {
     "GITHUB_RATE_LIMITED": "GitHub wants no more requests for a while, or the share of the quota is used.",
     "GITHUB_UNAUTHORIZED": "The GitHub token is missing, not valid, or may not do this.",
     "NO_INDEX": "The database is gone, so nothing can be looked up.",
+    "DATABASE_REPLACED": "Another file took the database's place while it was open; nothing is written to it.",
+    "OTHER_DATABASE": "The coordinator or dashboard of this home uses another database.",
     "DATABASE_ERROR": "SQLite failed.",
     "DATABASE_LOCKED": "Another process holds the database longer than the wait.",
     "DATABASE_CORRUPT": "The database file is damaged or is no database.",
@@ -133,6 +147,21 @@ class SwarmError(Exception):
 
 class InvalidInput(SwarmError):
     code = "INVALID_INPUT"
+
+
+class InvalidRequest(InvalidInput):
+    code = "INVALID_REQUEST"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        violations: Sequence[Mapping[str, Any]] = (),
+        hint: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, details=details)
+        self.violations = list(violations)
 
 
 class NotFound(SwarmError):

@@ -7,7 +7,7 @@ Every failure is an ExternalFailure; a forge that asks for patience raises GITHU
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
@@ -52,7 +52,10 @@ class Issue:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A pull request of an instance that is to be opened; `draft` is one that is not to be merged yet."""
+    """A pull request of an instance that is to be opened; `draft` is one that is not to be merged yet.
+
+    `head_owner` is whose fork has the branch, empty when the repository itself has it.
+    """
 
     title: str
     body: str
@@ -63,6 +66,11 @@ class Draft:
     labels: tuple[str, ...] = ()
     reviewers: tuple[str, ...] = ()
     instance_id: str = ""
+    head_owner: str = ""
+
+    @property
+    def head(self) -> str:
+        return f"{self.head_owner}:{self.head_branch}" if self.head_owner else self.head_branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +223,20 @@ class Forge(IssueSource, Protocol):
         """The end of a check's log; empty when there is none to be had."""
         ...
 
-    def merge(self, number: int, *, method: MergeMethod, head_commit: str, title: str) -> str:
-        """Merge exactly that commit and return the commit it became; raises Conflict if it may not be merged."""
+    def merge(
+        self,
+        number: int,
+        *,
+        method: MergeMethod,
+        head_commit: str,
+        title: str,
+        decide: Callable[[], str] = lambda: "",
+    ) -> str:
+        """Merge exactly that commit and return the commit it became; raises Conflict if it may not be merged.
+
+        `decide` is called last of all, after whatever takes long: it returns what the message has below its
+        title, and when it raises nothing is merged.
+        """
         ...
 
     def close_pull(self, number: int) -> RemotePull:

@@ -95,7 +95,7 @@ class GitHubForge:
         body = {
             "title": draft.title,
             "body": draft.body,
-            "head": draft.head_branch,
+            "head": draft.head,
             "base": draft.base_branch,
             "draft": draft.draft,
         }
@@ -187,10 +187,19 @@ class GitHubForge:
         location = answer.headers.get("Location", "")
         return read_tail(self._api, location, max_bytes=max_bytes) if answer.status == 302 and location else ""
 
-    def merge(self, number: int, *, method: MergeMethod, head_commit: str, title: str) -> str:
-        body = {"sha": head_commit, "merge_method": str(method)}
+    def merge(
+        self,
+        number: int,
+        *,
+        method: MergeMethod,
+        head_commit: str,
+        title: str,
+        decide: Callable[[], str] = lambda: "",
+    ) -> str:
+        note, body = decide(), {"sha": head_commit, "merge_method": str(method)}
         if title and method is not MergeMethod.REBASE:
             body["commit_title"] = title
+            body |= {"commit_message": note} if note else {}
         with self._pull_named(number):
             # GitHub documents all three for a merge that may not be; 409 is for a head that has moved.
             answer = self._ask("PUT", f"pulls/{int(number)}/merge", body=body, accept=(405, 409, 422))
@@ -307,19 +316,22 @@ class GitHubForge:
     def _question(self, path: str, *, key: str = "", **params: str) -> Question:
         return Question(f"{self._root}/{path}", params, key)
 
-    def _find(self, head_branch: str, more: dict[str, str]) -> RemotePull | None:
-        params = {"state": "open", "head": f"{self._owner}:{head_branch}"} | more
+    def _find(self, head_branch: str, more: dict[str, str], *, fork: str = "") -> RemotePull | None:
+        """The open one of a branch of ours, or of the `fork` of that owner."""
+        params = {"state": "open", "head": f"{fork or self._owner}:{head_branch}"} | more
         answer = self._ask("GET", "pulls", params=params)
         with self._understood():
             # GitHub leaves out a filter that it does not understand.
-            own = [records.pull(each) for each in answer.data if records.is_own(each)]
-        return next((p for p in own if p.head_branch == head_branch and p.state == "open"), None)
+            found = [records.pull(each) for each in answer.data if records.is_own(each) != bool(fork)]
+        head = f"{fork}:{head_branch}" if fork else head_branch
+        return next((p for p in found if p.head_branch == head and p.state == "open"), None)
 
     def _not_opened(self, draft: Draft, answer: Answer) -> RemotePull:
         """GitHub tells the reasons of a 422 apart only by its words."""
         said = answer.said.lower()
         if "already exists" in said:
-            found = self._find(draft.head_branch, {"base": draft.base_branch}) or self._listed(draft)
+            found = self._find(draft.head_branch, {"base": draft.base_branch}, fork=draft.head_owner)
+            found = found or self._listed(draft)
             if found is not None:
                 # An earlier opening may have got no further than this, and to ask twice changes nothing.
                 self._decorate(found.number, draft)
@@ -336,7 +348,7 @@ class GitHubForge:
 
     def _listed(self, draft: Draft) -> RemotePull | None:
         """Found without the owner's name, which is another one after the repository was handed over."""
-        branches = (draft.head_branch, draft.base_branch)
+        branches = (draft.head, draft.base_branch)
         pulls = self.list_pulls("").value or []
         return next((p for p in pulls if (p.head_branch, p.base_branch) == branches), None)
 

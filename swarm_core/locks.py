@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from swarm_core import cancel
+from swarm_core import cancel, files
 from swarm_core.errors import Conflict, ExternalFailure
 
 _POLL = 0.01
+_HOLDER_MAX = 1 << 14  # two paths of the longest kind fit
 
 
 @contextlib.contextmanager
@@ -34,16 +35,25 @@ def hold(path: Path, *, timeout: float = 60.0, holder: str = "", shared: bool = 
         os.close(fd)
 
 
+def claim(fd: int, *, wait: bool = True) -> bool:
+    """Lock an open file or folder until its descriptor is closed; False when another process has it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
 def holder(path: Path) -> str | None:
     """What the process that holds `path` wrote about itself; None when nobody holds it."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = files.open_private(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return os.pread(fd, 4096, 0).decode(errors="replace")
+        return os.pread(fd, _HOLDER_MAX, 0).decode(errors="replace")
     finally:
         os.close(fd)
     return None
@@ -51,8 +61,8 @@ def holder(path: Path) -> str | None:
 
 def _open(path: Path) -> int:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        files.make_private(path.parent)
+        return files.open_private(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise ExternalFailure(
@@ -69,7 +79,7 @@ def _take(fd: int, path: Path, timeout: float, mode: int) -> None:
             fcntl.flock(fd, mode | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                held_by = os.pread(fd, 4096, 0).decode(errors="replace")
+                held_by = os.pread(fd, _HOLDER_MAX, 0).decode(errors="replace")
                 raise Conflict(
                     f"{path.stem} is being worked on by another process",
                     code="INSTANCE_BUSY",

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
+
+AUTOMATION = "automation:"  # how the name of an automation begins in events
 
 
 class Kind(StrEnum):
@@ -139,6 +144,68 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
 }
 
 WORKTREE_GONE = "the worktree is gone"
+# Why a removal kept the folder of a worktree, by the reason in the details of WORKTREE_KEPT.
+KEPT = {
+    "no_folder": "it is a link or a file, not a folder",
+    "other_device": "it, or a folder in it, is on another device",
+    "locked": "a person has locked the worktree",
+    "holds_repository": "the repository itself is in it",
+    "no_link": "its .git is gone",
+    "bent_link": "its .git does not lead to the entry that registers it",
+    "works_elsewhere": "git works on another folder or repository there",
+    "unregistered": "git does not know it as a worktree of the repository",
+    "not_stored": "what is in it could not be read back from the repository",
+    "unreadable": "files in it cannot be read, or change while they are read",
+    "special": "a named pipe, a device or a huge file is in the place of one that git reads",
+    "stuck": "git did not end in it within its time limit",
+    "writing": "something keeps writing into it",
+    "open": "a program has files in it open for writing",
+    "left": "files in it were written or changed after it was stored",
+    "undeletable": "it, or files in it, cannot be moved or deleted",
+    "recreated": "it was made again after the worktree was stored and removed",
+}
+# The problem of an instance whose folder is not its worktree any more, and the reason in KEPT.
+UNLINKED = {f"the worktree cannot be used: {KEPT[reason]}": reason for reason in ("no_link", "bent_link")}
+FOLDER_PROBLEMS = frozenset({WORKTREE_GONE, *UNLINKED})
+_PROCESS = re.compile(r"\(process (\d+)\)\Z")
+# What a person does about it; {repo} is ` -C REPOSITORY` or nothing.
+_REMEDIES = {
+    "no_folder": "put the worktree's own folder back at {path}, or `mv {path} {path}.kept`",
+    "other_device": "unmount what is mounted at or below {path} (`findmnt` lists it)",
+    "locked": "`git{repo} worktree unlock {path}`",
+    "holds_repository": "move the repository out of {path}",
+    "no_link": "`git{repo} worktree repair`",
+    "bent_link": "`mv {path}/.git {path}.git`, `git{repo} worktree repair`",
+    "works_elsewhere": "mend what `git -C {path} rev-parse --show-toplevel --git-common-dir` shows",
+    "unregistered": "`mv {path} {path}.kept`",
+    "not_stored": "`git{repo} fsck`",
+    "unreadable": "make readable, or end what writes: {files}",
+    "special": "look at it and remove it, or the setting that names it: {files}",
+    "stuck": "look at what `git -C {path} status` waits for",
+    "writing": "end the program that writes {files}",
+    "open": "`kill {pids}`",
+    "left": "save what you need of {path}, `rm -r {path}`",
+    "undeletable": "`sudo chattr -R -i -a {path}`, or make the folder above it writable",
+    "recreated": "save what you need of {path}, `rm -r {path}`",
+}
+# The removal has begun then, and a file that was made deletable is not as it was seen.
+_STORED_UNDELETABLE = (
+    "what was in it is stored; if nothing was written there since, `sudo chattr -R -i -a {path}`,"
+    " `sudo rm -r {path}`"
+)
+
+
+def remedy(reason: str, path: str, files: Sequence[str] = (), repo: str = "") -> str:
+    """Return what a person does about a folder that was kept for `reason`, one of KEPT."""
+    pids = dict.fromkeys(found[1] for name in files if (found := _PROCESS.search(name)))
+    known = _STORED_UNDELETABLE if reason == "undeletable" and files else _REMEDIES[reason]
+    return known.format(
+        path=shlex.quote(path),
+        repo=f" -C {shlex.quote(repo)}" if repo else "",
+        files=", ".join(files[:3]) or "in it",
+        pids=" ".join(pids) or "PID",
+    )
+
 
 ENDED = frozenset({_S.FAILED, _S.TERMINATED, _S.PR_MERGED, _S.PR_CLOSED})
 
@@ -188,6 +255,8 @@ EVENTS: dict[str, str] = {
     "pull:updated": "An open pull request was asked for again at another commit; metadata has both.",
     "pull:merging": "The forge is asked to merge a pull request; metadata has the commit and how.",
     "pull:merged": "A pull request was merged; metadata has the commit it became.",
+    "pull:overridden": "A person merges a pull request against a verdict or a check; metadata has the reason.",
+    "pull:checked": "The check command was run on a pull request; metadata has the commits and the result.",
     "pull:closed": "A pull request was closed without being merged.",
     "pull:reopened": "A closed pull request is open again.",
     "pull:ready": "A draft pull request may be reviewed and merged from now on.",
@@ -213,6 +282,7 @@ EVENTS: dict[str, str] = {
     "tool:called": "A tool was called; error_code says why if it failed.",
     "tool:denied": "A tool call was not allowed; metadata names the rule that decided.",
     "tool:interrupted": "The server died in the middle of a tool call.",
+    "events:dropped": "Events of answered calls found the backlog full; metadata has how many.",
     "auth:refused": "A request was refused for who sent it; error_message says why. In a flood, metadata.count"
     " tells of those that have no event of their own.",
     "token:issued": "A token was made for a principal.",
@@ -227,6 +297,9 @@ EVENTS: dict[str, str] = {
     "host:back": "A host that was lost answers again.",
     "coordinator:started": "The coordinator took the database and adopted the live instances.",
     "coordinator:stopped": "The coordinator ended in good order.",
+    "data:saved": "The database was copied and the copy verified; metadata says where it is.",
+    "data:restored": "A backup took the database's place; metadata says which, and where the former one is.",
+    "data:pruned": "Old rows, logs or preserved work were deleted; metadata has how many of each.",
 }
 
 
@@ -235,7 +308,8 @@ class Instance:
     """One agent with its worktree, branch and session.
 
     `reason` says why the status is what it is. Whatever the status, a person has to look when `problem` says what
-    reconciling or an operation could not mend, or `needs_person` why the work cannot go on without one.
+    reconciling or an operation could not mend, or `needs_person` why the work cannot go on without one. `kept`
+    says as JSON (reason, path, files) why the folder of its worktree could not be removed.
     """
 
     id: str
@@ -287,6 +361,7 @@ class Instance:
     cost_usd: float = 0.0
     tokens_used: int = 0
     attempt_group: str | None = None
+    kept: str = ""
 
     @property
     def ended(self) -> bool:
@@ -321,7 +396,7 @@ class Principal:
     @property
     def actor(self) -> str:
         """The name in events."""
-        return f"automation:{self.name}" if self.kind == PrincipalKind.AUTOMATION else self.name
+        return f"{AUTOMATION}{self.name}" if self.kind == PrincipalKind.AUTOMATION else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +429,9 @@ class Pull:
 
     `head_commit` is the forge's since `head_at`, `pushed_commit` what we pushed last. `mergeable` is None while
     nobody knows.
-    `auto_merge` is how it is to be merged as soon as that may be, at `auto_commit` alone.
+    `auto_merge` is how it is to be merged as soon as that may be, at `auto_commit` alone. `replaced` names the
+    refs and files that replaced objects of its repository at the last look, separated by spaces. `span` is the
+    BASE..HEAD whose commits are stored with it.
     """
 
     id: int
@@ -387,6 +464,35 @@ class Pull:
     auto_merge: str = ""
     auto_commit: str | None = None
     closed_at: str | None = None
+    replaced: str = ""
+    span: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitVerdict:
+    """What a reviewer or a person decided about one commit of an instance's work."""
+
+    instance_id: str
+    commit: str
+    verdict: str
+    by: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRun:
+    """How the check command ended on a pull request's head merged into a commit of its base.
+
+    `base_commit` is empty for a failure on an earlier commit of the base.
+    """
+
+    pull_id: int
+    head_commit: str
+    base_commit: str
+    command: str
+    ok: bool
+    output: str
+    at: str
 
 
 @dataclass(frozen=True, slots=True)

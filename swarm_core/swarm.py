@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swarm_core import ids, locks
+from swarm_core import files, ids, process
 from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound, SwarmError
@@ -33,6 +33,7 @@ from swarm_core.models import (
     Principal,
     Pull,
     Relationship,
+    Status,
     Wanted,
 )
 from swarm_core.ops import (
@@ -41,7 +42,6 @@ from swarm_core.ops import (
     decide,
     dialogs,
     feedback,
-    forges,
     lineage,
     operations,
     post,
@@ -50,6 +50,7 @@ from swarm_core.ops import (
     reconcile,
     restart,
     restore,
+    resume,
     review,
     search,
     spawn,
@@ -60,18 +61,22 @@ from swarm_core.ops import (
 )
 from swarm_core.ops import status as statuses
 from swarm_core.ops.context import Context, Report, nothing, place, talk
-from swarm_core.ops.reconcile import SESSION_LOST, Finding
+from swarm_core.ops.pull_status import Facts
+from swarm_core.ops.reconcile import Finding
 from swarm_core.ops.tokens import Issued
 from swarm_core.store import events, instances, messages, overlaps, preserved, relationships
+from swarm_core.store import search as search_index
 from swarm_core.store.database import Database, make_folder, open_database, utc_now
 from swarm_core.store.tokens import TokenRow
 
 if TYPE_CHECKING:
     from swarm_core.attempts import Attempts
     from swarm_core.desk import PullDesk
+    from swarm_core.ops.backup import Backup
     from swarm_core.ops.budget import Account
     from swarm_core.ops.doctor import Check
     from swarm_core.ops.issues import Listing
+    from swarm_core.ops.retention import Pruned
 
 COUNT_MAX = 32
 _PARALLEL_STARTS = 4
@@ -88,6 +93,7 @@ class Detail:
     events: list[Event]
     account: Account
     overlaps: list[Overlap]
+    pull: Facts | None
 
 
 def _silent(_: str) -> None:
@@ -110,7 +116,9 @@ class Swarm:
         clock: Callable[[], datetime] = utc_now,
     ) -> Swarm:
         make_folder(settings.home)
-        db = open_database(settings.database_path, busy_timeout=settings.number("busy_timeout"), clock=clock)
+        files.check_own(settings.home)
+        wait, in_use = settings.number("busy_timeout"), process.files_in_use(settings)
+        db = open_database(settings.database_path, busy_timeout=wait, clock=clock, in_use=in_use)
         host = LocalHost(settings, environ)
         return cls(Context(db, settings, HostPool([host]), report, checkpoint, environ=environ), environ)
 
@@ -162,6 +170,7 @@ class Swarm:
             events=events.newest(db, instance_id=instance.id, limit=20),
             account=budget.account(self.context, instance),
             overlaps=overlaps.of(db, instance.id),
+            pull=self.pulls.newest(instance),
         )
 
     def overlaps(self) -> list[Overlap]:
@@ -195,6 +204,10 @@ class Swarm:
         return search.find(
             self.context, query, kinds=kinds, instance_id=only, since=since, until=until, limit=limit
         )
+
+    def unsearched(self) -> int:
+        """About how many rows no search finds yet, because they are not indexed."""
+        return search_index.unindexed(self.context.db)
 
     def screen(self, instance: Instance, *, lines: int | None = None) -> str:
         """What the session shows, or the last screen that was kept of it."""
@@ -239,13 +252,15 @@ class Swarm:
         agent: str | Sequence[str] | None = None,
         name: str | None = None,
         count: int = 1,
+        adhoc: bool = False,
         actor: str = "operator",
     ) -> list[Instance]:
         """Start `count` attempts at the same task, dealt to the agents in turn; each agent gets at least one.
 
-        Checks everything before it leaves a trace.
+        An `adhoc` instance has no task. Checks everything before it leaves a trace.
         """
         spawn.check_text(prompt, name, issue)
+        spawn.check_task(prompt, issue, adhoc=adhoc)
         named = [agent] if agent is None or isinstance(agent, str) else [*agent]
         if not 1 <= count <= COUNT_MAX or not 1 <= len(named) <= COUNT_MAX:
             raise InvalidInput(f"--count is between 1 and {COUNT_MAX}", hint="start more with a second command")
@@ -257,7 +272,7 @@ class Swarm:
         template = self._work_template(facts) if text else None
         wishes = [
             spawn.Wish(
-                kind=Kind.WORK if prompt or issue else Kind.ADHOC,
+                kind=Kind.ADHOC if adhoc else Kind.WORK,
                 repo=facts,
                 agent=chosen,
                 prompt=prompts.work(
@@ -364,7 +379,7 @@ class Swarm:
         """Change a status as the instance itself or a person may; see `ops.status`."""
         return statuses.set_status(
             self.context,
-            self.find(instance_id).id,
+            self.find(instance_id),
             status,
             message=message,
             actor=actor,
@@ -437,8 +452,9 @@ class Swarm:
             stop.request(self.context, instance, actor=actor)
             return operations.carry_out(self.context, instance.id, lock=lock)
 
-    def restart(self, id_or_name: str, *, actor: str = "operator") -> Instance:
-        return self._request(id_or_name, lambda i: restart.request(self.context, i, actor=actor))
+    def restart(self, id_or_name: str, *, prompt: bool = True, actor: str = "operator") -> Instance:
+        """Start the agent again in its conversation; without `prompt` it waits there for a message."""
+        return self._request(id_or_name, lambda i: restart.request(self.context, i, prompt=prompt, actor=actor))
 
     def restore(self, id_or_name: str, *, ref: str | None = None, actor: str = "operator") -> Instance:
         return self._request(id_or_name, lambda i: restore.request(self.context, i, ref=ref, actor=actor))
@@ -450,16 +466,16 @@ class Swarm:
         """Ended instances that still hold a worktree, session or files."""
         return [i for i in self.instances() if i.ended and i.wanted != Wanted.RUNNING]
 
+    def stopped_with_open_pull(self) -> list[Instance]:
+        """Stopped instances that are not ended, since their pull request is open; they hold a worktree too."""
+        return [i for i in self.instances() if i.status == Status.PR_CREATED and i.wanted != Wanted.RUNNING]
+
     def leftovers(self, instance: Instance) -> Leftovers:
         return self.context.host(instance).leftovers(place(instance))
 
     def message(self, id_or_name: str, body: str, *, sender: str = "operator") -> Message:
         """Record a message for the instance; it is kept from now on, whatever happens to its agent."""
         return post.post(self.context, self.find(id_or_name), body, sender=sender)
-
-    def await_receipt(self, message_id: str, seconds: float) -> Message:
-        """The message, once the agent has seen it or so many seconds have passed."""
-        return post.await_receipt(self.context, message_id, seconds)
 
     def answer(
         self,
@@ -526,8 +542,13 @@ class Swarm:
         return [budget.account(self.context, i) for i in found if i.tokens_used or not i.cleaned]
 
     def lost(self) -> list[Instance]:
-        """Instances whose session vanished under them, as in a reboot; `restart` resumes each conversation."""
-        return [i for i in self.instances() if i.wanted == Wanted.STOPPED and i.activity_detail == SESSION_LOST]
+        """Instances that lost their session, as in a reboot, and have work left; `restart` resumes each."""
+        return [i for i in resume.lost(self.context.db) if not resume.why_over(self.context.db, i)]
+
+    def lost_and_over(self) -> list[tuple[Instance, str]]:
+        """Instances that lost their session and have nothing left to do, with the code that says why."""
+        db = self.context.db
+        return [(i, why) for i in resume.lost(db) if (why := resume.why_over(db, i))]
 
     def list_tokens(self, *, include_revoked: bool = False) -> list[TokenRow]:
         return tokens.listed(self.context, include_revoked=include_revoked)
@@ -569,9 +590,21 @@ class Swarm:
         facts = self._host.ensure_repo(repo, None)
         return self._host.fill_pool(facts["repo_path"], self.context.settings.integer("pool"))
 
+    def backup(self, to: Path | None = None) -> Backup:
+        """Copy the database, verified, to a new file or to the home's backups, of which the oldest go."""
+        from swarm_core.ops import backup  # noqa: PLC0415  as above
+
+        return backup.take(self.context, to)
+
+    def prune(self, *, dry_run: bool) -> Pruned:
+        """Delete what is older than the settings keep it, and never what is still needed."""
+        from swarm_core.ops import retention  # noqa: PLC0415  as above
+
+        return retention.prune(self.context, dry_run=dry_run)
+
     def coordinator(self) -> str | None:
         """Who holds the database as its coordinator; None when nobody does."""
-        return locks.holder(self.context.settings.coordinator_lock)
+        return process.holder(self.context.settings.coordinator_lock)
 
     def _take_in(self, found: list[Instance]) -> None:
         """Read the agents' logs in place of a coordinator; what cannot be read is shown as it was last known."""
@@ -614,10 +647,17 @@ class Swarm:
             request(instances.get(self.context.db, instance.id))
             return operations.carry_out(self.context, instance.id, lock=lock)
 
+    def capabilities(self) -> dict[str, dict[str, bool]]:
+        """Which agents and programs are installed."""
+        agents = {name: self._has(agent.program) for name, agent in table.AGENTS.items()}
+        return {"agents": agents, "programs": {name: self._has(name) for name in ("git", "tmux", "gh")}}
+
+    def _has(self, program: str) -> bool:
+        return shutil.which(program, path=self._environ.get("PATH", os.defpath)) is not None
+
     def _agent(self, name: str | None) -> str:
         agent = table.get(name or self.context.settings.text("agent"))
-        path = self._environ.get("PATH", os.defpath)
-        if shutil.which(agent.program, path=path) is None:
+        if not self._has(agent.program):
             raise NotFound(
                 f"{agent.title} is not installed: there is no {agent.program} on PATH",
                 code="AGENT_NOT_INSTALLED",
@@ -636,18 +676,10 @@ class Swarm:
             return None
         from swarm_core.ops import issues  # noqa: PLC0415  as above
 
-        place = forges.github_place(self.context, repo["remote_url"])
         try:
-            found = issues.get(self.context, repo, number)
-            if found is None and place is not None:
-                raise NotFound(
-                    f"{'/'.join(place[1:])} has no issue #{number}",
-                    code="ISSUE_NOT_FOUND",
-                    hint="give a PROMPT too",
-                )
-        except (ExternalFailure, NotFound) as error:
+            return issues.require(self.context, repo, number, required=required)
+        except ExternalFailure as error:
             if required:
                 raise
             self.context.report(f"going on without the text of issue #{number}: {error.message}")
             return None
-        return found

@@ -32,9 +32,12 @@ class Call:
     made: str | None = None
     place: tuple[str, ...] = ()
     spent: float | None = None
+    ended_at: str | None = None
     claim: requests.Claim | None = None
     finished: bool = False
     code: str | None = None
+    awaits: str | None = None
+    may_wait: bool = False
 
     @property
     def db(self) -> Database:
@@ -63,6 +66,10 @@ class Call:
             self.tell(self.db)
             self.swarm.context.checkpoint(f"{self.tool}:recording")
         self.finished = True
+
+    def ended(self) -> None:
+        """Note when the call ended: its event may be written later."""
+        self.spent, self.ended_at = time.perf_counter() - self.began, self.db.now()
 
     def tell(self, db: Database) -> None:
         """The event of a call that went well."""
@@ -113,6 +120,7 @@ class Call:
             tool_name=self.tool[:80],
             error_code=code,
             error_message=message,
+            at=self.ended_at,
             duration_ms=round((self.spent or time.perf_counter() - self.began) * 1000, 3),
             metadata=metadata,
         )

@@ -1,4 +1,4 @@
-"""The coordinator's life: take the database, watch the agents, answer until asked to end."""
+"""The coordinator's life: take the database, start its worker, answer until asked to end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from swarm_core.store import requests
 from swarm_core.swarm import Swarm
 from swarm_mcp import server
 from swarm_mcp.loop import LoopStore
-from swarm_mcp.watch import Watch
+from swarm_mcp.worker import handle
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +29,17 @@ def run(settings: Settings, environ: Mapping[str, str], *, checkpoint: Report = 
         listening = stack.enter_context(process.listen(settings.integer("mcp_port")))
         port = listening.getsockname()[1]
         settings = config.load(environ, mcp_port=port)
+        worker = stack.enter_context(handle.started(settings, environ, listening, checkpoint=checkpoint))
         swarm = stack.enter_context(Swarm.open(settings, environ, checkpoint=checkpoint))
+        claim.opened(swarm.context.db.files)
         swarm.ensure_operator_token()
-        store = stack.enter_context(contextlib.closing(LoopStore(settings)))
+        store = stack.enter_context(contextlib.closing(LoopStore(settings, swarm.context.db)))
         servers = Servers(settings.server_locks)
         me = stack.enter_context(servers.present())
         requests.sweep(swarm.context.db, servers)
-        watch = Watch(swarm.context)
-        http = server.make(server.service(card, settings, swarm, watch, store, servers, me), port)
-        stack.enter_context(watch.watching(on_failure=lambda: setattr(http, "should_exit", True)))
+        worker.open()
+        http = server.make(server.service(card, settings, swarm, worker, store, servers, me), port)
+        worker.on_lost = lambda: setattr(http, "should_exit", True)
         claim.announce(port)
         # What was imported stays for ever, and a call leaves no cycles: looking for them so often only costs.
         gc.collect()
@@ -45,5 +47,5 @@ def run(settings: Settings, environ: Mapping[str, str], *, checkpoint: Report = 
         gc.set_threshold(20_000, 20, 20)
         log.info("the coordinator listens on %s:%s with %s", process.LOOPBACK, port, settings.database_path)
         server.run(http, listening)
-        watch.raise_failure()
+        worker.raise_failure()
     log.info("the coordinator ended")

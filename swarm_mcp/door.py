@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Sequence
+from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -12,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from swarm_core.errors import SwarmError
 from swarm_core.models import Principal
 from swarm_core.store import tokens
+from swarm_mcp import contract
 from swarm_mcp.identity import Identity
 from swarm_mcp.refusals import Refusals
 
@@ -30,11 +33,14 @@ _OURS = (b"x-swarm", b"swarm-")
 class Door:
     """Lets through only requests with a valid token that carries the scope: 401 without, 403 without scope."""
 
-    def __init__(self, app: ASGIApp, identity: Identity, refusals: Refusals, *, scope: str) -> None:
+    def __init__(
+        self, app: ASGIApp, identity: Identity, refusals: Refusals, *, scope: str, folders: Sequence[str]
+    ) -> None:
         self._app = app
         self._identity = identity
         self._refusals = refusals
         self._scope = scope
+        self._folders = folders
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
@@ -42,7 +48,7 @@ class Door:
         try:
             found = self._identity.find(token)
         except SwarmError as error:
-            await refuse(send, 503, error.code, "the database does not answer; try again in a moment")
+            await _answer(send, 503, contract.failure(error, folders=self._folders))
             return
         principal = found.principal
         claim = _claim(headers, scope["query_string"])
@@ -104,7 +110,10 @@ def _bearer(headers: list[tuple[bytes, bytes]]) -> str:
 
 
 async def refuse(send: Send, status: int, code: str, message: str) -> None:
-    body = {"ok": False, "code": code, "message": message, "error": {"code": code, "message": message}}
+    await _answer(send, status, contract.refusal(code, message))
+
+
+async def _answer(send: Send, status: int, body: dict[str, Any]) -> None:
     text = json.dumps(body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
     if status in (401, 403):

@@ -9,6 +9,7 @@ import mcp_types as t
 import pydantic_core
 from pydantic import ValidationError
 
+from swarm_core.errors import InvalidRequest, SwarmError
 from swarm_mcp import contract
 
 
@@ -24,7 +25,7 @@ def read(raw: bytes) -> t.JSONRPCMessage:
     try:
         value = pydantic_core.from_json(raw, allow_inf_nan=False)
     except ValueError:
-        raise Malformed(error(t.PARSE_ERROR, "INVALID_REQUEST", "this is not JSON")) from None
+        raise Malformed(error(t.PARSE_ERROR, InvalidRequest("this is not JSON"))) from None
     if isinstance(value, list):
         raise Malformed(invalid("batches are not supported: send one message at a time"))
     try:
@@ -37,7 +38,12 @@ def read(raw: bytes) -> t.JSONRPCMessage:
 
 
 def write(message: t.JSONRPCMessage) -> bytes:
-    """Half a surrogate pair, which a file name may hold, is no text; it becomes a question mark."""
+    """The bytes of a message of ours; an error that the SDK made gets its code here.
+
+    Half a surrogate pair, which a file name may hold, is no text; it becomes a question mark.
+    """
+    if isinstance(message, t.JSONRPCError):
+        message = t.JSONRPCError(jsonrpc="2.0", id=message.id, error=contract.completed(message.error))
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
     except (pydantic_core.PydanticSerializationError, UnicodeEncodeError):
@@ -46,12 +52,11 @@ def write(message: t.JSONRPCMessage) -> bytes:
 
 
 def invalid(message: str, request_id: t.RequestId | None = None) -> t.JSONRPCError:
-    return error(t.INVALID_REQUEST, "INVALID_REQUEST", message, request_id)
+    return error(t.INVALID_REQUEST, InvalidRequest(message), request_id)
 
 
-def error(number: int, code: str, message: str, request_id: t.RequestId | None = None) -> t.JSONRPCError:
-    said = contract.protocol_error(number, code, message).error
-    return t.JSONRPCError(jsonrpc="2.0", id=request_id, error=said)
+def error(number: int, about: SwarmError, request_id: t.RequestId | None = None) -> t.JSONRPCError:
+    return t.JSONRPCError(jsonrpc="2.0", id=request_id, error=contract.protocol_error(number, about).error)
 
 
 def _id_of(value: Any) -> t.RequestId | None:

@@ -24,6 +24,7 @@ from swarm_core.models import Activity, Instance, MessageState, Principal, Sourc
 from swarm_core.ops import courier, dialogs, envelopes, isolation, touched
 from swarm_core.store import events, instances, messages
 from swarm_core.store.database import Database
+from swarm_mcp import contract
 from swarm_mcp.loop import LoopStore
 from swarm_mcp.metrics import Metrics
 
@@ -85,8 +86,8 @@ class Hooks:
             body = await _read(request)
         except (ValueError, RecursionError):
             self._metrics.hooks["unreadable"] += 1
-            said = {"code": "INVALID_REQUEST", "message": "a hook's body is a JSON object of at most 8 MB"}
-            return JSONResponse({"ok": False, **said, "error": said}, status_code=400)
+            said = contract.refusal("INVALID_REQUEST", "a hook's body is a JSON object of at most 8 MB")
+            return JSONResponse(said, status_code=400)
         except ClientDisconnect:
             self._metrics.hooks["unreadable"] += 1
             return JSONResponse({}, status_code=400)

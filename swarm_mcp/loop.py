@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from swarm_core.config import Settings
 from swarm_core.errors import SwarmError
 from swarm_core.store import tokens
 from swarm_core.store.database import Database, open_database
+from swarm_mcp.backlog import Backlog, Telling
+from swarm_mcp.log_sync import LogSync
 
 _REMEMBERED = 4096
 _LONELY = 16
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02
+_WRITTEN_WITHIN = 2.0
 
-Telling = Callable[[Database], None]
 _Waiting = tuple[Telling, asyncio.Future[None] | None]
 
 
 class LoopStore:
-    """A connection of the event loop's own. It waits for no lock and no disk: what would wait goes to a thread."""
+    """A connection of the event loop's own. It waits a few milliseconds for a lock and never for the disk.
 
-    def __init__(self, settings: Settings) -> None:
-        self.db: Database = open_database(settings.database_path, busy_timeout=0, checkpoints=False)
+    `threads` is the connection that the other threads of this process write with.
+    """
+
+    def __init__(self, settings: Settings, threads: Database) -> None:
+        self.db: Database = open_database(
+            settings.database_path, busy_timeout=0, synced=False, in_use=[threads.files], turn=threads.turn
+        )
+        self.backlog = Backlog(threads)
+        self._notes: list[Telling] = []
+        self._in_this_turn = 0
+        self._crowded = False
+        self._log = LogSync(threads.sync_log)
         self._known: dict[str, tokens.Lookup] = {}
         self._version = -1
         self._waiting: list[_Waiting] = []
@@ -40,6 +51,35 @@ class LoopStore:
             if found.principal is not None:
                 self._known[token] = found
         return found
+
+    async def synced(self) -> None:
+        """Return when everything that was committed before this call is on the disk."""
+        await self._log.synced()
+
+    def note(self, tell: Telling) -> None:
+        """Have `tell` written without waiting: now, at the end of this turn of the loop, or by the backlog.
+
+        Notes are written in the order they came; those of one turn share a transaction.
+        """
+        if self.backlog:
+            self.backlog.add(tell)
+            return
+        self._notes.append(tell)
+        self._in_this_turn += 1
+        if self._in_this_turn == 1:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+            if not self._crowded:
+                self._write_notes()
+
+    def _end_turn(self) -> None:
+        self._crowded, self._in_this_turn = self._in_this_turn > 1, 0
+        self._write_notes()
+
+    def _write_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        if notes and self._try([(tell, None) for tell in notes]) is not None:
+            for tell in notes:
+                self.backlog.add(tell)
 
     async def write(self, tell: Telling, *, within: float = 0.0) -> None:
         """Have `tell` write in the next transaction, which all calls of this turn of the loop share.
@@ -102,6 +142,9 @@ class LoopStore:
         return None
 
     def close(self) -> None:
+        self._log.close()
+        self._write_notes()
+        self.backlog.close(_WRITTEN_WITHIN)
         self.db.close()
 
 

@@ -72,6 +72,7 @@ RULES: tuple[Rule, ...] = (
     Rule("person-merge", "merge_pull_request", _PEOPLE, _ANY, "A person decides what is merged, never an agent."),
     Rule("everyone-reads-pulls", "query_pulls", _ALL, _ANY, "Everybody may read."),
     Rule("everyone-searches", "search", _ALL, _ANY, "Everybody may read."),
+    Rule("person-status-of-all", "get_status", _PEOPLE, _ANY, "Only a person looks after the system."),
 )
 
 # What an automation's token must carry for each tool. `metrics` alone does not open the tools.
@@ -85,6 +86,7 @@ SCOPES: dict[str, str] = {
     "update_instance_status": "status",
     "query_instances": "read",
     "search": "read",
+    "get_status": "read",
 }
 
 

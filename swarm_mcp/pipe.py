@@ -38,7 +38,7 @@ def run(settings: Settings, environ: Mapping[str, str], *, checkpoint: Report = 
     process.log_to_stderr(settings.text("log_level"))
     with contextlib.ExitStack() as stack:
         swarm = stack.enter_context(Swarm.open(settings, environ, checkpoint=checkpoint))
-        store = stack.enter_context(contextlib.closing(LoopStore(settings)))
+        store = stack.enter_context(contextlib.closing(LoopStore(settings, swarm.context.db)))
         identity = Identity(store)
         refusals = Refusals(swarm.context.db, lambda _: None)
 

@@ -10,18 +10,18 @@ import mcp_types as t
 from mcp.server import NotificationOptions, Server, ServerRequestContext
 from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
-from mcp_types.methods import serialize_server_result
 from pydantic import ConfigDict, ValidationError
 from starlette.requests import Request
+from starlette.types import Scope
 
-from swarm_core.errors import SwarmError
+from swarm_core.errors import ExternalFailure, SwarmError
 from swarm_core.models import Principal
 from swarm_mcp import contract, permissions, registry, resources
 from swarm_mcp.dispatch import Dispatcher, Origin
 
 STDIO = "stdio"
+_TOO_EARLY = (t.INVALID_PARAMS, "")  # how the SDK refuses what comes before initialize
 _OF_A_CALL = frozenset({"name", "arguments", "_meta"})
-_CODES = {t.METHOD_NOT_FOUND: "NOT_FOUND", t.INTERNAL_ERROR: "INTERNAL_ERROR"}
 INSTRUCTIONS = """\
 Swarm coordinates coding agents, each in a git worktree of its own. You are one of them and are known by your \
 connection: never pass your own id.
@@ -67,7 +67,8 @@ class SwarmServer(Server[Any]):
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
         )
-        self.middleware[:] = [_coded]  # the SDK's tracing costs a tenth of a small call, and nobody here reads it
+        # Without the SDK's tracing, which costs a tenth of a small call and which nobody here reads.
+        self.middleware[:] = [self._coded]
         self.add_notification_handler("$/cancelRequest", CancelParams, self._cancel)
         self.add_request_handler("shutdown", t.RequestParams, self._shutdown)
         self.add_notification_handler("exit", t.NotificationParams, self._exit)
@@ -80,8 +81,12 @@ class SwarmServer(Server[Any]):
         *,
         protocol_version: str | None = None,
     ) -> t.ServerCapabilities:
-        versions = {"schemaVersion": contract.SCHEMA_VERSION, "toolVersion": contract.TOOL_VERSION}
-        ours = {contract.NAME: versions, **(experimental_capabilities or {})}
+        about = {
+            "schemaVersion": contract.SCHEMA_VERSION,
+            "toolVersion": contract.TOOL_VERSION,
+            "capabilities": self._dispatcher.capabilities(),
+        }
+        ours = {contract.NAME: about, **(experimental_capabilities or {})}
         return super().get_capabilities(notification_options, ours, extensions, protocol_version=protocol_version)
 
     # Tools
@@ -98,12 +103,12 @@ class SwarmServer(Server[Any]):
     async def at_once(
         self, message: t.JSONRPCRequest, request: Request, version: str
     ) -> t.JSONRPCResponse | t.JSONRPCError | None:
-        """Answer a call of a tool that only reads. What is not quite such a call, the SDK has to look at."""
+        """Answer a call that runs on the event loop. What is not quite such a call, the SDK has to look at."""
         params = message.params or {}
         if message.method != "tools/call" or not params.keys() <= _OF_A_CALL:
             return None
         name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta", {})
-        if not isinstance(arguments, dict) or not isinstance(meta, dict) or not registry.is_inline(name):
+        if not isinstance(arguments, dict) or not isinstance(meta, dict) or not registry.on_loop(name, arguments):
             return None
         origin = Origin(
             request.scope["swarm.principal"], _connection_of(request), request_id=str(message.id), meta=meta
@@ -112,8 +117,7 @@ class SwarmServer(Server[Any]):
             payload = await self._dispatcher.call(origin, name, arguments)
         except MCPError as error:
             return t.JSONRPCError(jsonrpc="2.0", id=message.id, error=error.error)
-        result = serialize_server_result(message.method, version, payload)
-        return t.JSONRPCResponse(jsonrpc="2.0", id=message.id, result=result)
+        return t.JSONRPCResponse(jsonrpc="2.0", id=message.id, result=contract.sent_to(version, payload))
 
     # Resources and prompts
 
@@ -161,6 +165,28 @@ class SwarmServer(Server[Any]):
     async def _exit(self, ctx: Context, params: t.NotificationParams) -> None:
         return
 
+    async def _coded(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Give the SDK's own errors a code and details as ours have them, and record a call that they end."""
+        try:
+            return await call_next(ctx)
+        except MCPError as error:
+            if contract.is_complete(error.error):
+                raise
+            if (error.code, error.data) == _TOO_EARLY:
+                refused = contract.protocol_error(error.code, contract.not_initialized(), tool=_tool_of(ctx))
+            else:
+                refused = MCPError.from_error_data(contract.completed(error.error, tool=_tool_of(ctx)))
+        except ValidationError as error:
+            refused = contract.invalid(f"Invalid parameters for {ctx.method[:80]}", error, tool=_tool_of(ctx))
+        if ctx.method == "tools/call":
+            await self._dispatcher.refused(self._principal(ctx), ctx.params, refused.error)
+        raise refused
+
+    async def refused(self, scope: Scope, message: t.JSONRPCRequest, error: t.ErrorData) -> None:
+        """Record a call that the transport refused."""
+        if message.method == "tools/call":
+            await self._dispatcher.refused(scope["swarm.principal"], message.params, error)
+
     async def _answered(self, work: Awaitable[_T]) -> _T:
         """What is no tool call fails as a JSON-RPC error; the text of a bug stays in the log."""
         try:
@@ -169,15 +195,11 @@ class SwarmServer(Server[Any]):
             raise
         except SwarmError as error:
             number = t.INVALID_PARAMS if contract.category(error) in ("validation", "state") else t.INTERNAL_ERROR
-            message = str(contract.without_paths(error.message, self._dispatcher.folders))
-            hint = str(contract.without_paths(error.hint, self._dispatcher.folders)) if error.hint else None
-            said = f"{message}; {hint}" if hint else message
-            raise contract.protocol_error(number, error.code, said, recovery_hint=hint) from None
+            raise contract.protocol_error(number, error, folders=self._dispatcher.folders) from None
         except Exception:  # an exception that leaves a handler would reach the client with its text
             log.exception("a request failed")
-            raise contract.protocol_error(
-                t.INTERNAL_ERROR, "INTERNAL_ERROR", "a bug in swarm; see its log"
-            ) from None
+            bug = ExternalFailure("a bug in swarm; see its log", code="INTERNAL")
+            raise contract.protocol_error(t.INTERNAL_ERROR, bug) from None
 
     def _principal(self, ctx: Context) -> Principal:
         if ctx.request is not None:
@@ -187,8 +209,7 @@ class SwarmServer(Server[Any]):
         try:
             return self._who()
         except SwarmError as error:
-            said = f"{error.message}; {error.hint}" if error.hint else error.message
-            raise contract.protocol_error(contract.UNAUTHORIZED, error.code, said) from None
+            raise contract.protocol_error(t.INVALID_REQUEST, error) from None
 
     def _connection(self, ctx: Context) -> str:
         return STDIO if ctx.request is None else _connection_of(ctx.request)
@@ -215,20 +236,10 @@ def _connection_of(request: Request) -> str:
     return f"{request.scope['swarm.principal'].actor} {request.headers.get('mcp-session-id', '')}"
 
 
-async def _coded(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Gives the SDK's own errors what ours have: a code, the details, and words that say what is wrong."""
-    try:
-        return await call_next(ctx)
-    except MCPError as error:
-        said = error.error
-        if isinstance(said.data, dict) and "code" in said.data:
-            raise
-        code = _CODES.get(said.code, "INVALID_REQUEST")
-        about = f": {ctx.method[:80]}" if said.code == t.METHOD_NOT_FOUND else ""
-        more = {"details": said.data} if isinstance(said.data, dict) else {}
-        raise contract.protocol_error(said.code, code, said.message + about, **more) from None
-    except ValidationError as error:
-        raise contract.invalid(f"Invalid parameters for {ctx.method[:80]}", error) from None
+def _tool_of(ctx: Context) -> str | None:
+    """The tool that a request names, whatever else is wrong with it."""
+    name = (ctx.params or {}).get("name") if ctx.method == "tools/call" else None
+    return name[:80] if isinstance(name, str) else None
 
 
 def _input_schema(name: str) -> dict[str, Any] | None:

@@ -5,29 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol, TypeGuard
+from types import NoneType
+from typing import Any, NotRequired, Protocol, TypeGuard, get_args, get_origin, get_type_hints, is_typeddict
 
 import mcp_types as t
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, WithJsonSchema
 
 from swarm_core.models import Instance
 from swarm_mcp import contract, permissions
 from swarm_mcp.call import Call
+from swarm_mcp.receipts import Receipts
 
 
 class Arguments(BaseModel):
     """What a tool takes. Unknown fields, nulls and values of another type are refused, never guessed at."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_nulls(cls, given: Any) -> Any:
-        if isinstance(given, dict):
-            for name, value in given.items():
-                if value is None and name in cls.model_fields:
-                    raise ValueError(f"{name} must not be null; leave it out")
-        return given
 
 
 class Result(BaseModel):
@@ -37,11 +30,23 @@ class Result(BaseModel):
 
 
 class Run(Protocol):
-    def __call__(self, call: Call, args: Any, target: Instance | None) -> dict[str, Any]: ...
+    def __call__(self, call: Call, args: Any, target: Instance | None) -> Any: ...
+
+
+class After(Protocol):
+    async def __call__(self, call: Call, answer: dict[str, Any], receipts: Receipts) -> dict[str, Any]: ...
+
+
+async def _as_it_is(call: Call, answer: dict[str, Any], receipts: Receipts) -> dict[str, Any]:
+    return answer
 
 
 def _holds(call: Call, result: dict[str, Any]) -> bool:
     return True
+
+
+def _never(given: dict[str, Any]) -> bool:
+    return False
 
 
 def _no_target(call: Call, args: Any) -> Instance | None:
@@ -53,7 +58,9 @@ class Tool:
     """`target` finds the instance the call acts on; a `writes` tool has one effect however often it is retried.
 
     `holds` tells whether a result is still how things are: if not, an equal call asks for something new.
-    An `inline` tool only reads, and so little that it runs on the event loop.
+    An `inline` tool only reads, and mostly so little that it runs on the event loop; with `quick` arguments a tool
+    that writes does too: all it does is one short transaction. `after` completes the answer on the event loop once
+    the call is recorded; while it waits it holds no thread and no place in the queue.
     """
 
     name: str
@@ -62,6 +69,7 @@ class Tool:
     arguments: type[Arguments]
     result: type[Result]
     run: Run
+    after: After = _as_it_is
     target: Callable[[Call, Any], Instance | None] = _no_target
     holds: Callable[[Call, dict[str, Any]], bool] = _holds
     writes: bool = False
@@ -69,13 +77,43 @@ class Tool:
     idempotent: bool = False
     long: bool = False
     inline: bool = False
+    quick: Callable[[dict[str, Any]], bool] = _never
 
     def parse(self, given: dict[str, Any] | None) -> Any:
         """The arguments; a violation of the schema is a JSON-RPC error that says which."""
+        about = f"Invalid arguments for {self.name}"
+        if found := contract.nulls(given or {}, self.arguments.model_fields):
+            raise contract.violated(about, found, tool=self.name)
         try:
             return self.arguments.model_validate(given or {})
         except ValidationError as error:
-            raise contract.invalid(f"Invalid arguments for {self.name}", error) from None
+            raise contract.invalid(about, error, tool=self.name) from None
+
+
+def shaped(kind: type) -> WithJsonSchema:
+    """For the annotation of a result: the schema of a TypedDict of the core, or of a list of them."""
+    return WithJsonSchema(_shape(kind))
+
+
+def _shape(kind: Any, *, inner: bool = False) -> dict[str, Any]:
+    """pydantic takes no TypedDict of the standard library before Python 3.12.
+
+    Rows inside a row do not repeat which of their fields are required: agents pay for every byte of the list.
+    """
+    if is_typeddict(kind):
+        fields = get_type_hints(kind)
+        marked = get_type_hints(kind, include_extras=True)  # the class itself does not see a mark in a string
+        required = [name for name in fields if get_origin(marked[name]) is not NotRequired]
+        properties = {name: _shape(one, inner=True) for name, one in fields.items()}
+        shape = {"type": "object", "properties": properties}
+        return shape if inner else shape | {"required": required}
+    if get_origin(kind) is list:
+        return {"type": "array", "items": _shape(get_args(kind)[0], inner=inner)}
+    options = [one for one in get_args(kind) if one is not NoneType]
+    if NoneType in get_args(kind) and len(options) == 1:
+        shape = _shape(options[0], inner=inner)
+        return shape | {"type": [shape["type"], "null"]}
+    return TypeAdapter(kind).json_schema()
 
 
 def tools() -> dict[str, Tool]:
@@ -84,9 +122,10 @@ def tools() -> dict[str, Tool]:
     return TOOLS
 
 
-def is_inline(name: object) -> TypeGuard[str]:
+def on_loop(name: object, given: dict[str, Any]) -> TypeGuard[str]:
+    """Whether a call runs on the event loop."""
     tool = tools().get(name) if isinstance(name, str) else None
-    return tool is not None and tool.inline
+    return tool is not None and (tool.inline or tool.quick(given))
 
 
 @cache

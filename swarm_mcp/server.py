@@ -17,15 +17,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from swarm_core import process
 from swarm_core.config import Settings
+from swarm_core.connections import Connections, Limited, Whole
 from swarm_core.errors import SwarmError
 from swarm_core.models import PrincipalKind
 from swarm_core.ops.presence import Servers
 from swarm_core.process import Card
 from swarm_core.store import events, forge_counts, instances, requests
 from swarm_core.swarm import Swarm
+from swarm_mcp import contract
 from swarm_mcp import metrics as prometheus
 from swarm_mcp.arrivals import Arrivals
 from swarm_mcp.dispatch import Dispatcher
@@ -38,9 +41,9 @@ from swarm_mcp.protocol import SwarmServer
 from swarm_mcp.refusals import Refusals
 from swarm_mcp.resources import Reader
 from swarm_mcp.transport import HybridSessionManager
-from swarm_mcp.watch import Watch
 from swarm_mcp.webhooks import PATH as WEBHOOKS
 from swarm_mcp.webhooks import SECRET, Webhooks
+from swarm_mcp.worker.handle import Worker
 
 _END_WITHIN = 5
 _PATIENCE = 3.0
@@ -59,7 +62,7 @@ class Service:
     card: Card
     settings: Settings
     swarm: Swarm
-    watch: Watch
+    worker: Worker
     store: LoopStore
     servers: Servers
     identity: Identity
@@ -74,9 +77,9 @@ class Service:
         body = process.health(
             self.card,
             self.settings,
-            instances=self.watch.instances,
-            last_look_age_s=self.watch.age(),
-            problem=self.watch.problem(),
+            instances=self.worker.instances,
+            last_look_age_s=self.worker.age(),
+            problem=self.worker.problem(self.swarm.context.db),
         )
         return JSONResponse(body, status_code=200 if body["ok"] else 503)
 
@@ -105,16 +108,16 @@ class Service:
 
     async def housekeeping(self) -> None:
         """Cut off who has lost their token, and tell of calls that died with their server."""
-        swept = 0.0
         loop = asyncio.get_running_loop()
+        due = loop.time()
         while True:
             try:
                 self.dispatcher.beat()
                 await self.manager.terminate_where(self._is_gone)
                 self.manager.end_listening(lambda token: self.identity.find(token).principal is None)
                 self.refusals.flush()
-                if loop.time() - swept > _SWEEP_EVERY:
-                    swept = loop.time()
+                if loop.time() >= due:
+                    due = loop.time() + _SWEEP_EVERY
                     await loop.run_in_executor(None, self._sweep)
             except SwarmError as error:
                 log.warning("housekeeping failed: %s (%s)", error.message, error.code)
@@ -137,10 +140,10 @@ class Service:
 
 
 def service(
-    card: Card, settings: Settings, swarm: Swarm, watch: Watch, store: LoopStore, servers: Servers, me: str
+    card: Card, settings: Settings, swarm: Swarm, worker: Worker, store: LoopStore, servers: Servers, me: str
 ) -> Service:
     metrics = Metrics()
-    dispatcher = Dispatcher(swarm, settings, store, server=me, servers=servers, metrics=metrics)
+    dispatcher = Dispatcher(swarm, settings, store, server=me, servers=servers, metrics=metrics, worker=worker)
 
     def count(reason: str) -> None:
         metrics.refused[reason] += 1
@@ -161,18 +164,20 @@ def service(
     arrivals = Arrivals(store)
     manager.on_foreign = foreign
     manager.on_begun = begun
+    manager.on_refused = server.refused
     identity = Identity(store)
     hooks = Hooks(store, metrics, swarm.context.hosts)
     secret = swarm.context.environ.get(SECRET, "")
-    webhooks = Webhooks(secret, store, refusals, metrics, wake=watch.follower.wake)
-    made = (card, settings, swarm, watch, store, servers, identity, metrics, dispatcher, refusals, manager)
+    folders = settings.own_folders
+    webhooks = Webhooks(secret, store, refusals, metrics, wake=worker.wake, folders=folders)
+    made = (card, settings, swarm, worker, store, servers, identity, metrics, dispatcher, refusals, manager)
     return Service(*made, hooks, webhooks)
 
 
 def application(service: Service, port: int) -> Front:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with service.manager.run():
+        async with service.worker.connected(), service.manager.run():
             keeping = asyncio.create_task(service.housekeeping())
             try:
                 yield
@@ -182,7 +187,8 @@ def application(service: Service, port: int) -> Front:
                     await keeping
 
     def door(app: ASGIApp, scope: str) -> Door:
-        return Door(app, service.identity, service.refusals, scope=scope)
+        folders = service.settings.own_folders
+        return Door(app, service.identity, service.refusals, scope=scope, folders=folders)
 
     hooks = Route("/hooks/{event}", service.hooks.answer, methods=["POST"])
     pages = Starlette(
@@ -209,10 +215,13 @@ class HttpServer(uvicorn.Server):
 
 
 def make(service: Service, port: int) -> HttpServer:
+    class Http(Limited, Whole, HttpToolsProtocol):
+        limits = Connections()
+
     settings = uvicorn.Config(
         application(service, port),
         loop="uvloop",
-        http="httptools",
+        http=Http,
         ws="none",
         proxy_headers=False,
         log_config=None,
@@ -260,9 +269,9 @@ class Front:
         origins = [value for name, value in scope["headers"] if name == b"origin"]
         reported = scope["path"] == WEBHOOKS
         if not process.host_allowed(hosts, self._port) and not (reported and self._webhooks.is_on):
-            await self._refuse("host of another name", hosts, "this name is not served here", scope, receive, send)
+            await self._refuse("host of another name", hosts, "Host header not allowed", scope, receive, send)
         elif not process.origin_allowed(origins, self._port):
-            await self._refuse("page of another site", origins, "pages are not served here", scope, receive, send)
+            await self._refuse("page of another site", origins, "Origin header not allowed", scope, receive, send)
         elif reported:
             await self._webhooks(scope, receive, send)
         else:
@@ -273,4 +282,5 @@ class Front:
     ) -> None:
         named = b", ".join(said).decode("latin-1")[:120]
         self._refusals.add(reason, code="FORBIDDEN", named=named)
-        await PlainTextResponse(f"{answer}\n", status_code=403 if said else 400)(scope, receive, send)
+        body = contract.refusal("FORBIDDEN", answer)
+        await JSONResponse(body, status_code=403 if said else 400)(scope, receive, send)

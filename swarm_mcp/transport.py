@@ -44,7 +44,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from swarm_mcp import envelope
+from swarm_core.errors import Cancelled, ExternalFailure, InvalidRequest
+from swarm_mcp import contract, envelope
 
 COMMIT_AFTER = 5.0
 PING_EVERY = 15.0
@@ -61,8 +62,14 @@ Answer = t.JSONRPCResponse | t.JSONRPCError
 # The next message of an exchange, or None when that many seconds (None: any number) passed without one.
 Next = Callable[[float | None], Awaitable[t.JSONRPCMessage | None]]
 OnForeign = Callable[[str, Scope], None]
+# Hears of a request that was refused before the server saw it.
+OnRefused = Callable[[Scope, t.JSONRPCRequest, t.ErrorData], Awaitable[None]]
 # Answers a request by itself, given the session's protocol version; None when the SDK has to.
 AtOnce = Callable[[t.JSONRPCRequest, Request, str], Awaitable[Answer | None]]
+
+
+async def _nothing_refused(scope: Scope, message: t.JSONRPCRequest, error: t.ErrorData) -> None:
+    return
 
 
 async def _nothing_at_once(message: t.JSONRPCRequest, request: Request, version: str) -> Answer | None:
@@ -84,11 +91,13 @@ class HybridTransport(StreamableHTTPServerTransport):
         commit_after: float,
         at_once: AtOnce,
         on_begun: Callable[[Scope], None],
+        on_refused: OnRefused,
     ) -> None:
         super().__init__(session_id, security_settings=security_settings, idle_timeout=idle_timeout)
         self._commit_after = commit_after
         self._at_once = at_once
         self._on_begun = on_begun
+        self._on_refused = on_refused
         self._version: str | None = None
         self._answering: set[str] = set()
 
@@ -104,6 +113,11 @@ class HybridTransport(StreamableHTTPServerTransport):
             return
         if not isinstance(message, t.JSONRPCRequest):
             await super()._handle_post_request(scope, request, receive, send)
+        elif message.method != "initialize" and MCP_SESSION_ID_HEADER not in request.headers:
+            early = contract.protocol_error(t.INVALID_PARAMS, contract.not_initialized(), tool=_tool_of(message))
+            await self._on_refused(scope, message, early.error)
+            refused = t.JSONRPCError(jsonrpc="2.0", id=message.id, error=early.error)
+            await self._json(refused, HTTPStatus.BAD_REQUEST)(scope, receive, send)
         elif message.method != "initialize" and not await self._validate_request_headers(request, send):
             return
         elif str(message.id) in self._request_streams or str(message.id) in self._answering:
@@ -186,7 +200,7 @@ class HybridTransport(StreamableHTTPServerTransport):
     async def _terminate_unanswered_request(self, request_id: t.RequestId) -> None:
         """A cancelled request is answered too: nothing else ends its POST."""
         assert self._write_stream is not None
-        cancelled = envelope.error(REQUEST_CANCELLED, "CANCELLED", "Request cancelled", request_id)
+        cancelled = envelope.error(REQUEST_CANCELLED, Cancelled("Request cancelled"), request_id)
         await self._write_stream.send(SessionMessage(cancelled))
 
     def _json(self, message: Answer, status: HTTPStatus = HTTPStatus.OK) -> Response:
@@ -201,8 +215,7 @@ class HybridTransport(StreamableHTTPServerTransport):
         headers: dict[str, str] | None = None,
     ) -> Response:
         """The SDK's refusals, with a code like all of ours."""
-        code = "NOT_FOUND" if status_code == HTTPStatus.NOT_FOUND else "INVALID_REQUEST"
-        body = envelope.write(envelope.error(error_code, code, error_message))
+        body = envelope.write(envelope.error(error_code, InvalidRequest(error_message)))
         more = {**(headers or {}), **self._session_header()}
         return Response(body, status_code, more, media_type="application/json")
 
@@ -214,7 +227,7 @@ class HybridSessionManager(StreamableHTTPSessionManager):
     """The open sessions. There is no event store: the SDK's would show one session's answers to another.
 
     `on_foreign` is told of a request that names somebody else's session; its sender is told that there is none.
-    `on_begun` is told when a client has connected.
+    `on_begun` is told when a client has connected, `on_refused` of requests that the server never saw.
     """
 
     def __init__(
@@ -241,6 +254,7 @@ class HybridSessionManager(StreamableHTTPSessionManager):
         self._listeners: dict[str, str] = {}
         self.on_foreign = on_foreign
         self.on_begun: Callable[[Scope], None] = lambda _: None
+        self.on_refused: OnRefused = _nothing_refused
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -291,6 +305,7 @@ class HybridSessionManager(StreamableHTTPSessionManager):
             commit_after=self._commit_after,
             at_once=self._at_once,
             on_begun=self.on_begun,
+            on_refused=self.on_refused,
         )
         if requestor is not None:
             self._make_room(requestor)
@@ -311,17 +326,30 @@ class HybridSessionManager(StreamableHTTPSessionManager):
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Whatever era the request is of: who names another's session is told that there is none."""
         session_id = Headers(scope=scope).get(MCP_SESSION_ID_HEADER, "")
-        known = session_id in self._server_instances
+        session = self._server_instances.get(session_id)
+        known = session is not None
         foreign = known and _owner(scope) != self._session_owners.get(session_id)
         if foreign and self.on_foreign is not None:
             self.on_foreign(session_id, scope)
-        if foreign or (session_id and not known and _era(scope) in HANDSHAKE_PROTOCOL_VERSIONS):
+        of_handshake = _era(scope) in HANDSHAKE_PROTOCOL_VERSIONS
+        if foreign or (session_id and not known and of_handshake):
             body = envelope.write(envelope.invalid("Session not found"))
             refused = Response(body, HTTPStatus.NOT_FOUND, media_type="application/json")
             await refused(scope, receive, send)
             return
-        if scope["method"] == "POST" and _era(scope) not in HANDSHAKE_PROTOCOL_VERSIONS:
+        if scope["method"] == "POST" and not of_handshake:
             await self._handle_modern(scope, receive, send)
+            return
+        if session is not None and scope["method"] == "POST":  # nothing is left that the SDK would look at
+            await session.handle_request(scope, receive, send)
+            if session.is_terminated:
+                await self._discard_session(session_id, session)
+            return
+        if not session_id and self.max_sessions is not None and self.open_sessions >= self.max_sessions:
+            too_many = ExternalFailure("too many open sessions", code="QUEUE_OVERLOADED", hint="end one of yours")
+            body = envelope.write(envelope.error(contract.QUEUE_OVERLOADED, too_many))
+            refused = Response(body, HTTPStatus.SERVICE_UNAVAILABLE, media_type="application/json")
+            await refused(scope, receive, send)
             return
         if not known or scope["method"] != "GET" or session_id in self._listeners:
             await super()._handle_request(scope, receive, send)
@@ -336,7 +364,7 @@ class HybridSessionManager(StreamableHTTPSessionManager):
         """The SDK's handler takes more for JSON than can be kept, so it gets only what other eras may send."""
         try:
             body = await Request(scope, receive).body()
-            envelope.read(body)
+            message = envelope.read(body)
         except ClientDisconnect:
             return
         except envelope.Malformed as malformed:
@@ -344,7 +372,15 @@ class HybridSessionManager(StreamableHTTPSessionManager):
             refused = Response(answer, HTTPStatus.BAD_REQUEST, media_type="application/json")
             await refused(scope, receive, send)
             return
-        await super()._handle_request(scope, _again(body, receive), send)
+
+        async def refused_with(error: t.ErrorData) -> t.ErrorData:
+            """What the SDK refuses by its headers or envelope never reaches the server."""
+            if isinstance(message, t.JSONRPCRequest) and not contract.is_complete(error):
+                error = contract.completed(error, tool=_tool_of(message))
+                await self.on_refused(scope, message, error)
+            return error
+
+        await super()._handle_request(scope, _again(body, receive), _completing(send, refused_with))
 
 
 async def _next(
@@ -378,7 +414,7 @@ def _is_busy(transport: StreamableHTTPServerTransport) -> bool:
 
 
 def _ended(request_id: t.RequestId) -> t.JSONRPCError:
-    return envelope.error(REQUEST_CANCELLED, "CANCELLED", "Request cancelled: its session has ended", request_id)
+    return envelope.error(REQUEST_CANCELLED, Cancelled("Request cancelled: its session has ended"), request_id)
 
 
 def _is_answer(message: t.JSONRPCMessage | None) -> TypeGuard[Answer]:
@@ -416,6 +452,34 @@ def _again(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": left.pop(), "more_body": False} if left else await receive()
 
     return again
+
+
+def _completing(send: Send, complete: Callable[[t.ErrorData], Awaitable[t.ErrorData]]) -> Send:
+    """A `send` that passes the JSON-RPC error of a refusal through `complete`; everything else stays as it is."""
+    start: Message | None = None
+
+    async def sent(message: Message) -> None:
+        nonlocal start
+        if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
+            start = message
+            return
+        if start is not None:
+            begun, start = start, None
+            if (b"content-type", b"application/json") in begun["headers"]:
+                refusal = t.JSONRPCError.model_validate_json(message["body"])
+                refusal.error = await complete(refusal.error)
+                message = {**message, "body": envelope.write(refusal)}
+                headers = [(n, v) for n, v in begun["headers"] if n != b"content-length"]
+                begun = {**begun, "headers": [*headers, (b"content-length", b"%d" % len(message["body"]))]}
+            await send(begun)
+        await send(message)
+
+    return sent
+
+
+def _tool_of(message: t.JSONRPCRequest) -> str | None:
+    name = (message.params or {}).get("name") if message.method == "tools/call" else None
+    return name[:80] if isinstance(name, str) else None
 
 
 def _owner(scope: Scope) -> AuthorizationContext | None:

@@ -1,4 +1,4 @@
-"""The supervise loop in a thread of its own, and what is known of its last look."""
+"""The loops that go on by themselves, each in a thread of its own, and what is known of the last look."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from swarm_core.ops.context import Context
 from swarm_core.ops.courier import Courier
@@ -14,14 +15,13 @@ from swarm_core.ops.follow import Follower
 from swarm_core.ops.merger import Merger
 from swarm_core.ops.supervise import Supervisor
 
-STALE_AFTER = 10.0
 _END_WITHIN = 8.0
 
 log = logging.getLogger(__name__)
 
 
 class Watch:
-    """Health needs no database: it answers while a look is stuck in it."""
+    """What goes on by itself: looking at agents, delivering messages, following and merging pull requests."""
 
     def __init__(self, context: Context) -> None:
         self._supervisor = Supervisor(context)
@@ -30,23 +30,11 @@ class Watch:
         self.follower = Follower(context)
         self._failure: BaseException | None = None
 
-    @property
-    def instances(self) -> int | None:
-        return self._supervisor.counted
-
-    def age(self) -> float | None:
-        """Seconds since the last look ended; None before the first one."""
+    def state(self) -> dict[str, Any]:
+        """What the last look found, and how many seconds ago it ended: None before the first one."""
         looked_at = self._supervisor.looked_at
-        return None if looked_at is None else time.monotonic() - looked_at
-
-    def problem(self) -> str | None:
-        """Why the watching cannot be relied on now."""
-        age = self.age()
-        if age is None:
-            return "the first look is not done yet"
-        if age > STALE_AFTER:
-            return f"the last look ended {age:.0f} s ago"
-        return self._supervisor.problem
+        age = None if looked_at is None else time.monotonic() - looked_at
+        return {"instances": self._supervisor.counted, "age": age, "problem": self._supervisor.problem}
 
     @contextlib.contextmanager
     def watching(self, *, on_failure: Callable[[], None]) -> Iterator[None]:

@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -28,6 +28,7 @@ from swarm_core.forge import parse_remote
 from swarm_core.models import iso, parse_iso
 from swarm_core.store import deliveries, pulls
 from swarm_core.store.database import Database
+from swarm_mcp import contract
 from swarm_mcp.loop import LoopStore
 from swarm_mcp.metrics import Metrics
 from swarm_mcp.refusals import Refusals
@@ -74,14 +75,21 @@ class Webhooks:
     """Off without a secret. `wake` is called when there is something to look at."""
 
     def __init__(
-        self, secret: str, store: LoopStore, refusals: Refusals, metrics: Metrics, wake: Callable[[], None]
+        self,
+        secret: str,
+        store: LoopStore,
+        refusals: Refusals,
+        metrics: Metrics,
+        wake: Callable[[], None],
+        folders: Sequence[str] = (),
     ) -> None:
         self._secret = secret.encode()
         self._store = store
         self._refusals = refusals
         self._metrics = metrics
         self._wake = wake
-        self._reading = 0
+        self._folders = folders
+        self._reading: dict[asyncio.Timeout, None] = {}
         self._forget_at = 0.0
 
     @property
@@ -122,19 +130,26 @@ class Webhooks:
         said = _SIGNATURE.fullmatch(given[0]) if len(given) == 1 else None
         if said is None:
             raise _Refused(401, "UNAUTHORIZED", "no signature")
-        if self._reading >= _MOST_AT_ONCE:
-            raise _Refused(503, "QUEUE_OVERLOADED", "too many deliveries at once")
-        self._reading += 1
+        reading = asyncio.timeout(_READ_WITHIN)
         try:
-            async with asyncio.timeout(_READ_WITHIN):
+            async with reading:
+                self._make_room(reading)
                 raw = await _body(request)
         except TimeoutError:
             raise _Refused(408, "INVALID_REQUEST", "a slow delivery") from None
         finally:
-            self._reading -= 1
+            self._reading.pop(reading, None)
         if not hmac.compare_digest(hmac.digest(self._secret, raw, "sha256").hex().encode(), said[1]):
             raise _Refused(401, "UNAUTHORIZED", "wrong signature")
         return raw
+
+    def _make_room(self, newest: asyncio.Timeout) -> None:
+        """Whose body it is, only its end tells: the delivery that has taken longest gives way to the newest."""
+        self._reading[newest] = None
+        if len(self._reading) > _MOST_AT_ONCE:
+            slowest = next(iter(self._reading))
+            del self._reading[slowest]
+            slowest.reschedule(asyncio.get_running_loop().time())
 
     async def _take(self, names: tuple[str, str], found: Pointer) -> JSONResponse:
         told: dict[str, Any] = {}
@@ -152,7 +167,7 @@ class Webhooks:
         except SwarmError as error:
             log.warning("a webhook delivery could not be written down: %s", error.code)
             self._metrics.webhooks["failed"] += 1
-            return _error(503, error.code, "the database does not answer; deliver it again")
+            return JSONResponse(contract.failure(error, folders=self._folders), status_code=503)
         if told.get("pulls"):
             self._wake()
         outcome = "replayed" if "replayed" in told else "taken" if told["pulls"] else "ignored"
@@ -242,5 +257,4 @@ def _text(value: Any) -> str:
 
 
 def _error(status: int, code: str, message: str, hint: str = "") -> JSONResponse:
-    said = {"code": code, "message": message} | ({"hint": hint} if hint else {})
-    return JSONResponse({"ok": False, **said, "error": said}, status_code=status)
+    return JSONResponse(contract.refusal(code, message, hint or None), status_code=status)

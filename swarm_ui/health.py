@@ -1,10 +1,8 @@
-"""The coordinator and the dashboard: whether they run and are well, and keeping them so."""
+"""The coordinator and the dashboard: keeping them running, and what `swarm status` says of them."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import http.client
 import json
 import os
 import signal
@@ -18,16 +16,12 @@ from typing import Any, Protocol
 from swarm_core import proc, process
 from swarm_core.config import Settings
 from swarm_core.errors import ExternalFailure, SwarmError
-from swarm_core.models import as_json, iso, parse_iso
-from swarm_core.ops import forge_overview, inbox
-from swarm_core.ops.forge_overview import Overview
-from swarm_core.ops.inbox import Board
-from swarm_core.process import COORDINATOR, DASHBOARD, Card
-from swarm_core.store.database import open_database
-from swarm_core.tmux import command, panes
-from swarm_ui import pull_views, views
+from swarm_core.models import iso
+from swarm_core.overview import ask, look
+from swarm_core.process import COORDINATOR, DASHBOARD
+from swarm_core.store.quota import Share
+from swarm_ui import pull_views
 
-_ANSWER_WITHIN = 2.0
 _MODULES = {COORDINATOR: "swarm_mcp", DASHBOARD: "swarm_ui.web"}
 _PORT_SETTINGS = {COORDINATOR: "mcp_port", DASHBOARD: "ui_port"}
 _PORT_ENV = {COORDINATOR: "MCP_SERVER_PORT", DASHBOARD: "SWARM_UI_PORT"}
@@ -41,133 +35,11 @@ Report = Callable[[str], None]
 
 def overview(settings: Settings) -> dict[str, Any]:
     """The shape of `swarm status --json`. Creates nothing."""
-    supervisor = process.running(settings, process.UP)
-    return {
-        "up": {"pid": supervisor.pid, "started_at": supervisor.started_at} if supervisor else None,
-        "coordinator": state(settings, process.COORDINATOR),
-        "dashboard": state(settings, process.DASHBOARD),
-        **_recorded(settings),
-        "tmux": _tmux(settings),
-    }
-
-
-def state(settings: Settings, role: str) -> dict[str, Any] | None:
-    """The process that holds the role's lock and what it says of itself; None when there is none."""
-    card = process.running(settings, role)
-    if card is None:
-        return None
-    body = ask(card)
-    return {
-        "pid": card.pid,
-        "port": card.port,
-        "url": card.url,
-        "started_at": card.started_at,
-        "home": card.home,
-        "ok": bool(body and body["ok"]),
-        "problem": body["problem"] if body else "it does not answer",
-        "last_look_age_s": body["last_look_age_s"] if body else None,
-    }
-
-
-def ask(card: Card) -> dict[str, Any] | None:
-    """Its answer to `GET /health`, good or bad; None when it does not answer or somebody else does."""
-    if card.port == 0:
-        return None
-    connection = http.client.HTTPConnection(process.LOOPBACK, card.port, timeout=_ANSWER_WITHIN)
-    with contextlib.closing(connection):
-        try:
-            connection.request("GET", "/health")
-            body = _opened(json.loads(connection.getresponse().read()))
-        except (OSError, ValueError, http.client.HTTPException):
-            return None
-    return body if body is not None and body.get("pid") == card.pid else None
-
-
-def _opened(answer: Any) -> dict[str, Any] | None:
-    """What a process says of itself: the coordinator as it is, the dashboard in its envelope."""
-    if not isinstance(answer, dict):
-        return None
-    told, error = answer.get("result"), answer.get("error")
-    if isinstance(error, dict):
-        told = {"problem": error.get("message")} | (error.get("details") or {})
-    elif not isinstance(told, dict):
-        told = answer
-    return {"problem": None, "last_look_age_s": None} | told | {"ok": answer.get("ok") is True}
-
-
-def live_sessions(settings: Settings) -> int:
-    """Agents whose program runs now, as tmux knows it."""
-    if not command.is_up(settings.tmux_socket):
-        return 0
-    return sum(1 for p in panes.list_panes(settings.tmux_socket) if p.instance and not p.dead)
-
-
-def _recorded(settings: Settings) -> dict[str, Any]:
-    path = settings.database_path
-    database: dict[str, Any] = {"path": str(path), "exists": path.exists(), "bytes": 0, "problem": None}
-    board, forge = inbox.EMPTY, forge_overview.EMPTY
-    if database["exists"]:
-        files = (path, path.with_name(path.name + "-wal"))
-        database["bytes"] = sum(f.stat().st_size for f in files if f.exists())
-        try:
-            db = open_database(path, busy_timeout=settings.number("busy_timeout"))
-            with contextlib.closing(db):
-                board = inbox.board(db, grace=settings.number("checks_grace"))
-                forge = forge_overview.overview(db)
-        except SwarmError as error:
-            database["problem"] = error.message
-    return {"database": database, "instances": counted(board), **_forge(forge)}
-
-
-def counted(board: Board, repo_path: str | None = None) -> dict[str, Any]:
-    """How many instances there are, all or those of one repository, and which of them need a person."""
-    listed = [one for one in board.instances if repo_path in (None, one.repo_path)]
-    waiting = [
-        {"id": i.id, "name": i.name, "reason": views.needs_you(i, needs)}
-        for i in listed
-        if (needs := board.needs.get(i.id))
-    ]
-    return {
-        "total": len(listed),
-        "by_status": dict(collections.Counter(i.status for i in listed)),
-        "by_activity": dict(collections.Counter(i.activity for i in listed)),
-        "needs_you": waiting,
-    }
-
-
-def _forge(found: Overview) -> dict[str, Any]:
-    now = iso(datetime.now(UTC))
-    return {
-        "pulls": {
-            "open": found.open,
-            "by_status": found.by_status,
-            "oldest_s": _seconds_since(found.oldest, now),
-            "queued": found.queued,
-        },
-        "github": [
-            {
-                "host": one.host,
-                "quota": [as_json(share) | {"label": pull_views.quota_label(share, now)} for share in one.shares],
-                "open": sum(place.open for place in one.places),
-                "unanswered": one.unanswered,
-                "silent_s": _seconds_since(one.silent_since, now),
-                "problem": one.problem,
-            }
-            for one in found.hosts
-        ],
-    }
-
-
-def _seconds_since(moment: str | None, now: str) -> float | None:
-    return None if moment is None else (parse_iso(now) - parse_iso(moment)).total_seconds()
-
-
-def _tmux(settings: Settings) -> dict[str, Any]:
-    told: dict[str, Any] = {"socket": str(settings.tmux_socket), "up": False, "sessions": 0}
-    with contextlib.suppress(SwarmError):  # a socket that cannot be asked is not up
-        told["up"] = command.is_up(settings.tmux_socket)
-        told["sessions"] = live_sessions(settings)
-    return told
+    found, now = look(settings), iso(datetime.now(UTC))
+    for one in found["github"]:
+        for share in one["quota"]:
+            share["label"] = pull_views.quota_label(Share(**share), now)
+    return found
 
 
 class Children:
@@ -277,10 +149,14 @@ class _Child:
         self.healthy = self._was_healthy = True
 
 
+def logs(settings: Settings) -> list[Path]:
+    """Where the processes of `swarm up` write."""
+    return [_log(settings, role) for role in (*_MODULES, process.UP)]
+
+
 def log_sizes(settings: Settings) -> dict[str, int]:
     """Where the logs end now, to tell later what was added."""
-    paths = {role: _log(settings, role) for role in (*_MODULES, process.UP)}
-    return {role: path.stat().st_size if path.exists() else 0 for role, path in paths.items()}
+    return {path.stem: path.stat().st_size if path.exists() else 0 for path in logs(settings)}
 
 
 def why(settings: Settings, marks: Mapping[str, int]) -> SwarmError:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from swarm_core.models import Queued, as_json, parse_iso
-from swarm_core.ops.pull_status import Facts, status
+from swarm_core.ops import describe
+from swarm_core.ops.pull_status import Facts, ReasonCode, readiness, sentence
 from swarm_core.ops.queue import Outlook
 from swarm_core.store.quota import Share
 
@@ -18,36 +19,48 @@ _SHOWN = 2000
 
 def pull_json(found: Facts, now: str) -> dict[str, Any]:
     """One pull request with its derived status, for `--json`."""
-    body = as_json(found.pull)
-    del body["etags"]
+    body, result = as_json(found.pull), readiness(found)
+    del body["etags"], body["replaced"], body["span"]
     return body | {
-        "status": str(status(found)),
-        "hindrances": found.hindrances,
+        "status": str(result.state),
+        "ready": result.ready,
+        "reasons": [reason.as_json() for reason in result.reasons],
+        "hindrances": result.sentences,
+        "approved_by": list(result.approved_by),
+        "changes_requested_by": list(result.refused_by),
         "age_s": age(found, now),
-        "checks": [as_json(check) for check in found.checks],
+        "checks": _checks_json(found),
+        "verdicts": [describe.verdict(one) for one in found.verdicts],
         "reviews": [as_json(review) for review in found.reviews],
         "comments": [as_json(comment) for comment in found.comments],
     }
 
 
+def _checks_json(found: Facts) -> list[dict[str, Any]]:
+    listed = [as_json(check) for check in found.all_checks]
+    if found.own_check is not None:
+        listed[-1]["output"] = found.own_check.output
+    return listed
+
+
 def next_step(found: Facts) -> str:
     """What a person may want to do with it now."""
-    pull = found.pull
+    pull, blockers = found.pull, readiness(found).sentences
     if pull.state == "merged":
         return f"`swarm stop {pull.instance_id}` and `swarm clean {pull.instance_id}` take its worktree away"
     if pull.state == "closed":
         return f"the branch {pull.head_branch} stays; `swarm pr open {pull.instance_id}` opens another"
     if pull.auto_merge:
-        why = "; ".join(found.hindrances) or "nothing that is known"
+        why = "; ".join(blockers) or "nothing that is known"
         return f"it is merged ({pull.auto_merge}) when nothing hinders it; now: {why}"
-    if found.hindrances:
-        return f"not to be merged yet: {'; '.join(found.hindrances)}; `swarm pr show {pull.instance_id}`"
+    if blockers:
+        return f"not to be merged yet: {'; '.join(blockers)}; `swarm pr show {pull.instance_id}`"
     return f"`swarm pr merge {pull.instance_id}` merges it, `swarm pr queue {pull.instance_id}` after others"
 
 
 def row(found: Facts, now: str) -> tuple[str, ...]:
     pull = found.pull
-    state = f"{status(found)}{f', {pull.auto_merge} when ready' if pull.auto_merge else ''}"
+    state = f"{readiness(found).state}{f', {pull.auto_merge} when ready' if pull.auto_merge else ''}"
     return (
         pull.instance_id,
         f"#{pull.number}",
@@ -60,14 +73,15 @@ def row(found: Facts, now: str) -> tuple[str, ...]:
 
 
 def checks_label(found: Facts) -> str:
-    counted = Counter(check.state for check in found.checks)
+    counted = Counter(check.state for check in found.all_checks)
     return ", ".join(f"{counted[s]} {s}" for s in ("failed", "pending", "passed") if counted[s])
 
 
 def reviews_label(found: Facts) -> str:
-    parts = [f"approved by {', '.join(found.approved_by)}"] if found.approved_by else []
-    if found.refused_by:
-        parts.append(f"refused by {', '.join(found.refused_by)}")
+    result = readiness(found)
+    parts = [f"approved by {', '.join(result.approved_by)}"] if result.approved_by else []
+    if result.refused_by:
+        parts.append(f"refused by {', '.join(result.refused_by)}")
     comments = sum(not comment.outdated for comment in found.comments)
     return "; ".join([*parts, *([f"{comments} comments"] if comments else [])])
 
@@ -88,13 +102,13 @@ def seen_label(found: Facts, now: str) -> str:
 
 
 def fields(found: Facts, now: str) -> list[tuple[str, str]]:
-    pull = found.pull
+    pull, result = found.pull, readiness(found)
     return [
         ("pull request", f"#{pull.number} {pull.title}"),
         ("url", pull.url),
         ("instance", pull.instance_id),
-        ("status", str(status(found))),
-        ("hindered by", "; ".join(found.hindrances) if pull.state == "open" else ""),
+        ("status", str(result.state)),
+        ("ready", ready_label(found)),
         ("merged by itself", f"{pull.auto_merge} at {(pull.auto_commit or '')[:12]}" if pull.auto_merge else ""),
         ("branch", f"{pull.head_branch} at {pull.head_commit[:12]} into {pull.base_branch}"),
         ("merged as", (pull.merge_commit or "")[:12]),
@@ -103,13 +117,27 @@ def fields(found: Facts, now: str) -> list[tuple[str, str]]:
     ]
 
 
+def ready_label(found: Facts) -> str:
+    """Whether it can be merged, with the reasons; nothing once it is over."""
+    result = readiness(found)
+    if found.pull.state != "open":
+        return ""
+    if not result.ready:
+        return f"no: {'; '.join(result.sentences)}"
+    return f"yes{''.join(f'; {sentence(reason)}' for reason in result.reasons)}".replace("yes; ", "yes: ", 1)
+
+
 def sections(found: Facts) -> Iterator[tuple[str, list[str]]]:
     body = found.pull.body.strip()
     if body:
         lines = body[:_SHOWN].splitlines()
         yield "description", [*lines, "…"] if len(body) > _SHOWN else lines
-    if found.checks:
-        yield "checks", [f"{check.state:8} {check.name}  {check.url}" for check in found.checks]
+    if found.all_checks:
+        yield "checks", [f"{check.state:8} {check.name}  {check.url}".rstrip() for check in found.all_checks]
+    if found.own_check is not None and found.own_check.output:
+        yield f"output of {found.own_check.command}", found.own_check.output.splitlines()
+    if found.verdicts:
+        yield "verdicts", [f"{v.verdict:10} {v.commit[:12]} by {v.by} at {v.at}" for v in found.verdicts]
     if found.reviews:
         yield "reviews", [_said(r.author, r.state, r.body, trusted=r.trusted) for r in found.reviews]
     if found.comments:
@@ -122,8 +150,13 @@ def sections(found: Facts) -> Iterator[tuple[str, list[str]]]:
 
 
 def outlook_json(one: Outlook) -> dict[str, Any]:
-    more = {"number": one.number, "title": one.title, "hindrances": one.hindrances, "conflicts": one.conflicts}
-    return queued_json(one.entry) | more
+    return queued_json(one.entry) | {
+        "number": one.number,
+        "title": one.title,
+        "reasons": [reason.as_json() for reason in one.readiness.reasons],
+        "hindrances": one.readiness.sentences,
+        "conflicts": one.conflicts,
+    }
 
 
 def queued_json(entry: Queued) -> dict[str, Any]:
@@ -134,7 +167,8 @@ def queue_rows(waiting: Sequence[Outlook], over: Sequence[Queued]) -> list[tuple
     rows: list[tuple[str, ...]] = []
     for one in waiting:
         conflicts = [f"conflicts with {who} in {', '.join(files[:3])}" for who, files in one.conflicts.items()]
-        remark = "; ".join(dict.fromkeys(filter(None, [one.entry.detail, *one.hindrances, *conflicts])))
+        others = [sentence(r) for r in one.readiness.blockers if r.code != ReasonCode.CONFLICT]
+        remark = "; ".join(dict.fromkeys(filter(None, [one.entry.detail, *others, *conflicts])))
         rows.append((one.entry.instance_id, f"#{one.number}", one.entry.state, one.entry.method, remark))
     return [*rows, *((e.instance_id, "", e.state, e.method, e.detail) for e in over)]
 

@@ -137,13 +137,15 @@ def nearly(draw: st.DrawFn, schema: dict[str, Any], *, known: dict[str, list[Any
 
 
 def _changed(draw: st.DrawFn, value: dict[str, Any], schema: dict[str, Any]) -> Any:
-    names = st.sampled_from(sorted(schema["properties"]))
-    how = draw(st.sampled_from(["replace", "edge", "null", "drop", "add", "rename", "whole"]))
+    fields = sorted(schema["properties"])
+    how = draw(
+        st.sampled_from(["whole", "add", *(["replace", "edge", "null", "drop", "rename"] if fields else [])])
+    )
     if how == "whole":
         return draw(ANYTHING)
     if how == "add":
         return value | {draw(ODD_TEXT | st.sampled_from(["caller", "actor", "__proto__", "self"])): draw(ANYTHING)}
-    name = draw(names)
+    name = draw(st.sampled_from(fields))
     if how == "drop":
         value.pop(name, None)
     elif how == "rename":

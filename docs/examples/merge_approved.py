@@ -15,7 +15,7 @@ def main() -> int:
     if code != 0:
         print(json.dumps(pulls))
         return code
-    ready = [p["instance_id"] for p in pulls if p["status"] == "approved" and not p["hindrances"]]
+    ready = [p["instance_id"] for p in pulls if p["status"] == "approved" and p["ready"]]
     for instance in ready:
         swarm("pr", "queue", instance, "--squash")  # one that is queued already is refused, which is fine
     code, queue = swarm("pr", "queue", "--run")

@@ -19,7 +19,10 @@ RESUME_PROMPT = (
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One instance that is to run: who it is, where it works, what it is asked."""
+    """One instance that is to run: who it is, where it works, what it is asked.
+
+    A resumed conversation goes on with `resume_prompt`; empty, it waits for a message.
+    """
 
     instance_id: str
     epoch: int
@@ -29,6 +32,7 @@ class Spec:
     prompt: str
     prompt_path: str
     coordinator_url: str
+    resume_prompt: str = RESUME_PROMPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +214,11 @@ def prompt_argument(spec: Spec) -> str:
     """The prompt as one argument; a prompt too long for an argument, or not fit for one, is named by its file."""
     fits = len(spec.prompt.encode(errors="replace")) <= PROMPT_IN_ARGV_BYTES and "\0" not in spec.prompt
     return spec.prompt if fits else f"Read the file {spec.prompt_path} and do what it says."
+
+
+def guarded(prompt: str) -> tuple[str, ...]:
+    """The prompt as an argument that is not taken for an option; nothing for an empty one."""
+    return ("--", prompt) if prompt else ()
 
 
 def last_lines(text: str, count: int) -> list[str]:

@@ -18,13 +18,13 @@ from typing import Any
 
 from swarm_core.agents import claude_screen
 from swarm_core.agents.base import (
-    RESUME_PROMPT,
     Dialog,
     Plan,
     Reading,
     Spec,
     Usage,
     Ways,
+    guarded,
     prompt_argument,
 )
 
@@ -91,13 +91,12 @@ class ClaudeCode:
             "--strict-mcp-config",
             f"--settings={Path(spec.instance_dir, 'settings.json')}",
             "--allowedTools=mcp__swarm__*",
-            "--",
         )
         env = dict(_ENV)
         if os.environ.get("CLAUDE_CONFIG_DIR"):
             env["CLAUDE_CONFIG_DIR"] = os.environ["CLAUDE_CONFIG_DIR"]
-        start = (self.program, f"--session-id={spec.conversation_id}", *common, prompt_argument(spec))
-        again = (self.program, f"--resume={spec.conversation_id}", *common, RESUME_PROMPT)
+        start = (self.program, f"--session-id={spec.conversation_id}", *common, "--", prompt_argument(spec))
+        again = (self.program, f"--resume={spec.conversation_id}", *common, *guarded(spec.resume_prompt))
         return Plan(
             argv=start,
             resume_argv=again if resume else None,
@@ -341,8 +340,8 @@ def _moment(value: object) -> str | None:
 
 
 def _notification(kind: str) -> Reading | None:
+    """An `idle_prompt` says nothing: the turn ended earlier, and its own hook said how."""
     return {
         "permission_prompt": Reading("blocked", "permission prompt"),
         "elicitation_dialog": Reading("blocked", "elicitation"),
-        "idle_prompt": Reading("idle"),
     }.get(kind)

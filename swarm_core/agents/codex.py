@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from swarm_core.agents.base import RESUME_PROMPT, Mute, Plan, Reading, Spec, last_lines, prompt_argument
+from swarm_core.agents.base import Mute, Plan, Reading, Spec, guarded, last_lines, prompt_argument
 
 _TURN_FILE = "codex-turn.json"
 _KEEP_TURN = "import sys; open(sys.argv[1], 'w').write(sys.argv[-1])"
@@ -45,9 +45,10 @@ class Codex(Mute):
         # A JSON string, list or boolean is also a TOML value.
         flags = tuple(part for key, value in overrides.items() for part in ("-c", f"{key}={json.dumps(value)}"))
         env = {"CODEX_HOME": os.environ["CODEX_HOME"]} if os.environ.get("CODEX_HOME") else {}
+        again = (self.program, "resume", "--last", *flags, *guarded(spec.resume_prompt))
         return Plan(
             argv=(self.program, *flags, "--", prompt_argument(spec)),
-            resume_argv=(self.program, "resume", "--last", *flags, "--", RESUME_PROMPT) if resume else None,
+            resume_argv=again if resume else None,
             resume_probe=(glob.escape(turn_file),) if resume else (),
             env=env,
         )

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from swarm_core.agents.base import RESUME_PROMPT, Mute, Plan, Reading, Spec, last_lines, prompt_argument
+from swarm_core.agents.base import Mute, Plan, Reading, Spec, last_lines, prompt_argument
 
 _SETTINGS = "gemini.json"
 _DIALOGS = ("Apply this change?", "Allow execution", "Do you want to proceed?", "Do you trust")
@@ -43,11 +43,8 @@ class Gemini(Mute):
             f"--session-id={spec.conversation_id}",
             f"--prompt-interactive={prompt_argument(spec)}",
         )
-        again = (
-            self.program,
-            f"--resume={spec.conversation_id}",
-            f"--prompt-interactive={RESUME_PROMPT}",
-        )
+        said = (f"--prompt-interactive={spec.resume_prompt}",) if spec.resume_prompt else ()
+        again = (self.program, f"--resume={spec.conversation_id}", *said)
         return Plan(
             argv=start,
             resume_argv=again if resume else None,

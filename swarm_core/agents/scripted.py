@@ -31,10 +31,11 @@ class Scripted(Mute):
             f"--dir={spec.instance_dir}",
             f"--conversation={spec.conversation_id}",
         )
+        again = (*argv, "--resume") if spec.resume_prompt else (*argv, "--resume", "--wait")
         log = glob.escape(str(Path(spec.instance_dir, "conversation.jsonl")))
         return Plan(
             argv=argv,
-            resume_argv=(*argv, "--resume") if resume else None,
+            resume_argv=again if resume else None,
             resume_probe=(log,) if resume else (),
             env={"SWARM_HOOKS": "1"} if os.environ.get("SWARM_HOOKS") == "1" else {},
             files={"status.json": json.dumps({"activity": "starting"})},  # an earlier start's would mislead

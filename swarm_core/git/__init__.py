@@ -15,12 +15,23 @@ from swarm_core.git.changes import (
     is_dirty,
 )
 from swarm_core.git.command import check_branch_name, git_version
-from swarm_core.git.merge import MergePrediction, delete_branch, is_merged, predict_merge
+from swarm_core.git.inside import linked_worktrees_below
+from swarm_core.git.merge import MergePrediction, is_merged, predict_merge
 from swarm_core.git.pool import adopt_pooled
-from swarm_core.git.preserve import Preserved, delete_ref, preserve, preserved_refs
+from swarm_core.git.preserve import (
+    Preserved,
+    delete_ref,
+    measure_preserved,
+    preserve,
+    preserved_refs,
+    verify_preserved,
+)
 from swarm_core.git.refs import branches, current_branch, head_commit
+from swarm_core.git.removal import remove as remove_worktree
+from swarm_core.git.replaced import replaced
 from swarm_core.git.repo import Base, RepoInfo, inspect, resolve_base
-from swarm_core.git.restore import restore
+from swarm_core.git.restore import Restored, restore
+from swarm_core.git.retire import delete_branch
 from swarm_core.git.worktrees import (
     WorktreeEntry,
     add_pooled,
@@ -30,7 +41,6 @@ from swarm_core.git.worktrees import (
     is_unmade,
     list_worktrees,
     move_worktree,
-    remove_worktree,
     repair_worktrees,
 )
 
@@ -41,6 +51,7 @@ __all__ = [
     "MergePrediction",
     "Preserved",
     "RepoInfo",
+    "Restored",
     "WorktreeEntry",
     "add_pooled",
     "add_worktree",
@@ -62,13 +73,17 @@ __all__ = [
     "is_dirty",
     "is_merged",
     "is_unmade",
+    "linked_worktrees_below",
     "list_worktrees",
+    "measure_preserved",
     "move_worktree",
     "predict_merge",
     "preserve",
     "preserved_refs",
     "remove_worktree",
     "repair_worktrees",
+    "replaced",
     "resolve_base",
     "restore",
+    "verify_preserved",
 ]

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
 import shutil
 import stat
@@ -14,11 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from swarm_core import files
 from swarm_core.errors import Conflict
 
 _READY = "swarm-ready"
 _ADOPTING = "swarm-adopting"
 _INITIALIZING = b"initializing"
+# What an entry remembers while its worktree is removed. Our lock keeps `git worktree prune` away.
+STORED, SUSPECTS, SEEN = "swarm-stored", "swarm-suspects", "swarm-seen"
+_LEAVING = b"swarm is removing it"
+_OURS = frozenset({"locked", "gitdir", _READY, _ADOPTING, STORED, SUSPECTS, SEEN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,54 @@ class Admin:
 
     @property
     def is_locked(self) -> bool:
-        return _bytes(self.folder / "locked").strip() not in {b"", _INITIALIZING}
+        """Whether a person has locked it, with a reason or without.
+
+        An empty lock beside no HEAD is git's own: it was killed while it made the worktree.
+        """
+        lock = self.folder / "locked"
+        if not os.path.lexists(lock):
+            return False
+        reason = _bytes(lock).strip()
+        return self.head != "" if not reason else reason not in {_INITIALIZING, _LEAVING}
+
+    @property
+    def path_now(self) -> Path:
+        """The place it registers now; `path` is that of when it was found."""
+        return Path(os.path.normpath(self.folder / _text(self.folder / "gitdir"))).parent
+
+    def lock(self) -> None:
+        """Lock it while it is removed, in one step: an empty lock would be a person's."""
+        _replace(self.folder / "locked", _LEAVING)
+
+    def unlock(self) -> None:
+        """Forget a removal that was begun; a person's own lock stays."""
+        if _bytes(self.folder / "locked").strip() == _LEAVING:
+            (self.folder / "locked").unlink()
+        for name in (STORED, SUSPECTS, SEEN):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def register(self, path: Path) -> None:
+        """Say that the worktree is at `path`, which has the same parent; an address that is relative stays so."""
+        before = Path(_text(self.folder / "gitdir"))
+        _replace(self.folder / "gitdir", os.fsencode(f"{before.parents[1] / path.name / '.git'}\n"))
+
+    def relocate(self, path: Path) -> None:
+        """Say that the worktree is at `path`, wherever that is; a relative address stays relative."""
+        address = os.path.join(path, ".git")  # noqa: PTH118
+        if not os.path.isabs(_text(self.folder / "gitdir")):  # noqa: PTH117
+            address = os.path.relpath(address, self.folder)
+        _replace(self.folder / "gitdir", os.fsencode(f"{address}\n"))
+
+    def note(self, name: str, facts: object) -> None:
+        _replace(self.folder / name, json.dumps(facts).encode())
+
+    def recall(self, name: str) -> Any:
+        """What was noted under the name; None when nothing was."""
+        try:
+            data = files.read_regular(self.folder / name)  # as large as the worktree has files
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return json.loads(data) if data else None
 
     @property
     def is_ready(self) -> bool:
@@ -94,7 +148,15 @@ def linked_folder(path: Path) -> Path | None:
 
 
 def forget(entry: Admin) -> None:
-    """Drop one entry and the index and submodule clones in it; the worktree's own files stay."""
+    """Drop one entry and the index and submodule clones in it; the worktree's own files stay.
+
+    Its address goes last, so that one whose dropping was killed is found again.
+    """
+    for item in entry.folder.iterdir() if entry.folder.is_dir() else ():
+        if item.is_dir() and not item.is_symlink():
+            remove_tree(item)
+        elif item.name != "gitdir":
+            item.unlink(missing_ok=True)
     remove_tree(entry.folder)
     with contextlib.suppress(OSError):  # not empty: other worktrees are registered
         entry.folder.parent.rmdir()
@@ -116,26 +178,57 @@ def clear_leftovers(common_dir: Path, path: Path) -> None:
     if path.is_symlink() or not path.is_dir():
         raise taken(path, "a file is in the way")
     content = {item.name for item in path.iterdir()}
-    target = linked_folder(path)
-    ours = target is not None and target.parent == common_dir / "worktrees"
-    if content - {".git"} or (content and not ours):
+    if content - {".git"} or (content and not _is_leftover(common_dir, path)):
         raise taken(path, "the folder is not empty")
     (path / ".git").unlink(missing_ok=True)
 
 
-def taken(path: Path, why: str) -> Conflict:
+def _is_leftover(common_dir: Path, path: Path) -> bool:
+    """Whether `.git` leads to this repository, or is empty: git was killed between making and writing it."""
+    dot_git = path / ".git"
+    if not dot_git.is_symlink() and dot_git.is_file() and not dot_git.stat().st_size:
+        return True
+    target = linked_folder(path)
+    return target is not None and target.parent == common_dir / "worktrees"
+
+
+def taken(path: Path, why: str, *, hint: str = "move it away or choose another name") -> Conflict:
     return Conflict(
         f"{path} cannot be used for a worktree: {why}",
         code="WORKTREE_EXISTS",
-        hint="move it away or choose another name",
+        hint=hint,
         details={"path": str(path)},
     )
+
+
+def link_problem(path: Path) -> str:
+    """Why the folder's `.git` does not lead to an entry that registers this very folder: one of models.KEPT.
+
+    Empty when it does, and when the repository itself is gone. Runs no git command.
+    """
+    dot_git = path / ".git"
+    if not os.path.lexists(dot_git):
+        return "no_link"
+    target = None if dot_git.is_symlink() else linked_folder(path)
+    if target is None:
+        return "bent_link"
+    gitdir = _text(target / "gitdir")
+    if not gitdir and target.parent.name == "worktrees" and not target.parents[1].exists():
+        return ""
+    is_linked = gitdir != "" and os.path.realpath(target / gitdir) == os.path.realpath(dot_git)
+    return "" if is_linked else "bent_link"
 
 
 def holders(common_dir: Path, branch: str) -> list[Path]:
     """The git folders in which `branch` is checked out, being rebased or being bisected."""
     folders = [common_dir, *(entry.folder for entry in all_entries(common_dir))]
     return [folder for folder in folders if _holds(folder, branch)]
+
+
+def checkout_of(common_dir: Path, git_dir: Path) -> Path:
+    """The folder whose files belong to a git folder that `holders` returned."""
+    linked = next((entry.path for entry in all_entries(common_dir) if entry.folder == git_dir), None)
+    return linked or (git_dir.parent if git_dir.name == ".git" else git_dir)
 
 
 def remove_tree(path: Path) -> None:
@@ -163,12 +256,37 @@ def _holds(folder: Path, branch: str) -> bool:
     return f"refs/heads/{branch}" in busy or _text(folder / "BISECT_START") == branch
 
 
+def is_ours(name: str) -> bool:
+    """Whether swarm itself writes this file of an entry, or git only renews its time while reading."""
+    return (
+        name in _OURS
+        or name.startswith("sharedindex.")
+        or (name.startswith("modules/") and name.endswith("/config"))
+    )
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Replace a small file in one step or, on a full disk, in the block that it has."""
+    fresh = path.with_name(f"{path.name}.new")
+    try:
+        fresh.write_bytes(data)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not path.exists():
+            raise
+        with path.open("r+b") as file:
+            file.write(data)
+            file.truncate()
+    else:
+        fresh.replace(path)
+
+
 def _text(path: Path) -> str:
     return os.fsdecode(_bytes(path)).rstrip("\n")
 
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return files.read_small(path)
     except (FileNotFoundError, NotADirectoryError):
         return b""

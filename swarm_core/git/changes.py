@@ -11,7 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from swarm_core.git.command import _git, check_commit_id, in_chunks, nul_list, text
+from swarm_core import files
+from swarm_core.git.command import (
+    _git,
+    check_commit_id,
+    in_chunks,
+    nul_list,
+    shown,
+    text,
+    without_own_filters,
+)
 from swarm_core.git.refs import git_dirs
 
 _COUNTED_BYTES = 8 * 1024 * 1024
@@ -75,7 +84,9 @@ def changes(path: str | Path, base_commit: str | None) -> list[FileChange]:
 
 def diff(path: str | Path, base_commit: str | None, *, max_bytes: int) -> str:
     """The change against the commit as text, untracked files included, cut after `max_bytes`."""
-    with scratch_index(path) as env:
+    filters = without_own_filters(path)
+    with scratch_index(path) as index:
+        env = {**index, **filters}
         fresh = [name for name in untracked_files(path) if not name.endswith("/")]
         if fresh:
             _git(
@@ -85,11 +96,7 @@ def diff(path: str | Path, base_commit: str | None, *, max_bytes: int) -> str:
                 stdin=b"".join(os.fsencode(name) + b"\0" for name in fresh),
             )
         how = ("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "diff", "--no-color")
-        shown = _git(path, *how, *_PLAIN, _start(path, base_commit), "--", env=env)
-    if len(shown) <= max_bytes:
-        return shown.decode(errors="replace")
-    kept = shown[:max_bytes].rpartition(b"\n")[0].decode(errors="replace")
-    return f"{kept}\n[diff cut: {len(shown)} bytes, the first {max_bytes} are shown]\n"
+        return shown(path, *how, *_PLAIN, _start(path, base_commit), "--", env=env, max_bytes=max_bytes)
 
 
 def is_dirty(path: str | Path) -> bool:
@@ -101,7 +108,8 @@ def is_dirty(path: str | Path) -> bool:
 def dirty_files(path: str | Path) -> list[str]:
     """The paths of everything that is not committed."""
     how = ("status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")
-    return [*(line[3:] for line in nul_list(_git(path, *how))), *hidden_files(path)]
+    found = nul_list(_git(path, *how, env=without_own_filters(path)))
+    return [*(line[3:] for line in found), *hidden_files(path)]
 
 
 def untracked_files(path: str | Path) -> list[str]:
@@ -159,7 +167,7 @@ def _count_lines(path: Path) -> int:
             return 1
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > _COUNTED_BYTES:
             return 0
-        content = path.read_bytes()
+        content = files.read_regular(path, _COUNTED_BYTES)
     except OSError:  # gone or unreadable since it was listed
         return 0
     if b"\0" in content[:_SNIFFED_BYTES]:

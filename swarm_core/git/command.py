@@ -15,7 +15,8 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 from swarm_core import proc
-from swarm_core.errors import ExternalFailure, InvalidInput
+from swarm_core.errors import ExternalFailure, InvalidInput, TimedOut
+from swarm_core.git import special
 from swarm_core.github_token import SECRETS
 
 # Held by who changes this process's environment for a moment, and by who copies it.
@@ -49,7 +50,11 @@ _LOCAL_VARIABLES = frozenset(
         "GIT_WORK_TREE",
     }
 )
+# An agent can put another object in the place of any, for all worktrees at once: we read what was committed.
+_AS_COMMITTED = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": f"{os.devnull}/grafts"}
 _QUIET = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+# Git believes this file about parents and trees without looking at the commits.
+_NO_GRAPH = ("core.commitGraph", "false")
 # No daemon (a file-system watcher would inherit our locks) and no hook: one that fails must not stop a rescue.
 _ALONE = (
     "-c",
@@ -60,6 +65,8 @@ _ALONE = (
     "gc.auto=0",
     "-c",
     "maintenance.auto=false",
+    "-c",
+    "=".join(_NO_GRAPH),
 )
 _ANY_CODE = range(-255, 256)
 
@@ -75,10 +82,56 @@ def _git(
 ) -> bytes:
     """Run git in `cwd` and return what it printed; `env` is added to a cleaned environment.
 
-    Raises CommandFailed (GIT_COMMAND_FAILED) on any exit code outside `ok_codes`, ExternalFailure (DISK_FULL)
-    when the disk has no room left, TimedOut, and ExternalFailure with a hint when git is not installed.
+    Raises CommandFailed (GIT_COMMAND_FAILED) on any exit code outside `ok_codes`; ExternalFailure with DISK_FULL
+    when the disk has no room left, with SPECIAL_FILE when git would wait for a named pipe, and with a hint when
+    git is not installed; and TimedOut.
     """
     return _run(cwd, *args, env=env, stdin=stdin, keep_open=keep_open, timeout=timeout, ok_codes=ok_codes).stdout
+
+
+def shown(cwd: str | Path, *args: str, env: Mapping[str, str] | None = None, max_bytes: int) -> str:
+    """What git prints, as text cut after `max_bytes`; git is ended there, so that a huge output costs nothing."""
+    argv = ["git", "-C", str(cwd), *_ALONE, *args]
+    full = {**clean_environment(), **_QUIET, **(env or {})}
+    special.refuse(cwd, env or {})
+    try:
+        done, cut = proc.run_cut(argv, env=full, most=max_bytes, timeout=DEFAULT_TIMEOUT)
+    except TimedOut as error:
+        raise special.explained(error, cwd) from error
+    if not cut:
+        if done.returncode != 0:
+            raise _failure(done, cwd)
+        return done.stdout.decode(errors="replace")
+    kept = done.stdout.rpartition(b"\n")[0].decode(errors="replace")
+    return f"{kept}\n[diff cut: the first {max_bytes} bytes are shown]\n"
+
+
+def without_own_filters(cwd: str | Path) -> dict[str, str]:
+    """Environment in which git runs no filter that the repository's or worktree's own configuration names.
+
+    An agent can write those; the filters of the person's own configuration, such as git-lfs, still run.
+    """
+    asked = ("config", "--show-scope", "-z", "--get-regexp", r"^filter\..*\.(clean|smudge|process)$")
+    listed = _git(cwd, *asked, ok_codes=(0, 1)).split(b"\0")
+    keys = [
+        os.fsdecode(named.partition(b"\n")[0])
+        for scope, named in zip(listed[::2], listed[1::2], strict=False)
+        if scope in (b"local", b"worktree")
+    ]
+    drivers = sorted({key.rpartition(".")[0] for key in keys})
+    off = [(f"{driver}.{name}", "") for driver in drivers for name in ("clean", "smudge", "process")]
+    off += [(f"{driver}.required", "false") for driver in drivers]
+    return with_settings(os.environ, off)
+
+
+def with_settings(environ: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Variables with which git has these settings after those that the environment already gives it."""
+    count = environ.get("GIT_CONFIG_COUNT", "")
+    first = int(count) if count.isdigit() else 0
+    said = {"GIT_CONFIG_COUNT": str(first + len(settings))} if settings else {}
+    for number, (key, value) in enumerate(settings, start=first):
+        said |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return said
 
 
 def code_of(cwd: str | Path, *args: str, ok_codes: Container[int] = (0, 1)) -> int:
@@ -127,7 +180,13 @@ def in_chunks(items: Sequence[str]) -> list[Sequence[str]]:
 def clean_environment() -> dict[str, str]:
     with environment_lock:
         kept = os.environ.items()
-        return {name: value for name, value in kept if name not in _LOCAL_VARIABLES and name not in SECRETS}
+        mine = {name: value for name, value in kept if name not in _LOCAL_VARIABLES and name not in SECRETS}
+    return mine | _AS_COMMITTED
+
+
+def as_committed(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment with what makes every git in it show objects as they were committed."""
+    return {**environ, **_AS_COMMITTED, **with_settings(environ, [_NO_GRAPH])}
 
 
 def check_branch_name(name: str) -> None:
@@ -181,6 +240,7 @@ def _run(
     timeout: float = DEFAULT_TIMEOUT,
     ok_codes: Container[int] = (0,),
 ) -> proc.Completed:
+    special.refuse(cwd, env or {})
     try:
         done = proc.run(
             ["git", "-C", str(cwd), *_ALONE, *args],
@@ -190,6 +250,8 @@ def _run(
             timeout=timeout,
             check=False,
         )
+    except TimedOut as error:
+        raise special.explained(error, cwd) from error
     except ExternalFailure as error:
         if shutil.which("git") is None:
             raise ExternalFailure(

@@ -12,8 +12,6 @@ from swarm_core.git.changes import empty_tree, numstat
 from swarm_core.git.command import _git, check_commit_id, text
 
 _PLAIN_FILES = frozenset({"100644", "100755"})
-# An agent can put another object in the place of any by `git replace`.
-_AS_COMMITTED = {"GIT_NO_REPLACE_OBJECTS": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ def read_file(repo: str | Path, commit: str, path: str, *, max_bytes: int) -> by
     """A file as the commit has it; None when it has none. Raises InvalidInput for one too large or no file."""
     check_commit_id(commit)
     how = ("--literal-pathspecs", "ls-tree", "-l", "-z", "--full-tree", commit, "--", path)
-    listed = _git(repo, *how, env=_AS_COMMITTED).rstrip(b"\0").decode(errors="surrogateescape")
+    listed = _git(repo, *how).rstrip(b"\0").decode(errors="surrogateescape")
     if not listed:
         return None
     found = re.fullmatch(r"(\d+) (\w+) ([0-9a-f]+) +(\d+|-)\t.*", listed, re.DOTALL)
@@ -56,4 +54,4 @@ def read_file(repo: str | Path, commit: str, path: str, *, max_bytes: int) -> by
         raise InvalidInput(f"{path} in commit {commit[:12]} is no plain file")
     if int(found[4]) > max_bytes:
         raise InvalidInput(f"{path} in commit {commit[:12]} has more than {max_bytes} bytes")
-    return _git(repo, "cat-file", "blob", found[3], env=_AS_COMMITTED)
+    return _git(repo, "cat-file", "blob", found[3])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from swarm_core.git.changes import empty_tree
-from swarm_core.git.command import _git, check_commit_id
+from swarm_core.git.command import check_commit_id, shown
 
 _AS_GIT_DOES = ("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "diff", "--no-color")
 _PLAIN = ("--no-ext-diff", "--no-textconv", "--find-renames")
@@ -16,8 +16,4 @@ def between(repo: str | Path, one: str | None, other: str, *, max_bytes: int) ->
     for commit in (one, other):
         if commit is not None:
             check_commit_id(commit)
-    shown = _git(repo, *_AS_GIT_DOES, *_PLAIN, one or empty_tree(repo), other, "--")
-    if len(shown) <= max_bytes:
-        return shown.decode(errors="replace")
-    kept = shown[:max_bytes].rpartition(b"\n")[0].decode(errors="replace")
-    return f"{kept}\n[diff cut: {len(shown)} bytes, the first {max_bytes} are shown]\n"
+    return shown(repo, *_AS_GIT_DOES, *_PLAIN, one or empty_tree(repo), other, "--", max_bytes=max_bytes)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from swarm_core.git.command import _git, check_branch_name, check_commit_id, nul_list, text
-from swarm_core.git.merge import delete_branch
+from swarm_core import files
+from swarm_core.git.command import _git, _run, check_branch_name, check_commit_id, text
 from swarm_core.git.refs import branches, git_dirs, ref_commit
-
-_REVIEWS = "refs/heads/review/"
 
 
 def own_commits(repo: str | Path, branch: str, base_commit: str | None) -> int:
@@ -25,35 +23,25 @@ def tip(repo: str | Path, branch: str) -> str | None:
     return ref_commit(repo, f"refs/heads/{branch}")
 
 
-def delete_if_elsewhere(repo: str | Path, branch: str) -> bool:
-    """Delete the branch if another branch, remote branch or tag has all its commits; True when it is gone.
-
-    The branch of a review does not count: it comes and goes with the work that it was made from. Nor does where
-    the branch itself was pushed to: that is gone after the next `git fetch --prune`.
-    """
-    commit = tip(repo, branch)
-    if commit is None:
-        return True
-    holders = ("refs/heads", "refs/remotes", "refs/tags")
-    found = nul_list(_git(repo, "for-each-ref", "--format=%(refname)%00", "--contains", commit, *holders))
-    others = {name.strip() for name in found} - {f"refs/heads/{branch}", ""}
-    if all(name.startswith(_REVIEWS) or _is_copy(name, branch) for name in others):
-        return False
-    return delete_branch(repo, branch, only_if_at=commit)
-
-
-def _is_copy(ref: str, branch: str) -> bool:
-    return ref.startswith("refs/remotes/") and ref.endswith(f"/{branch}")
+def beyond(repo: str | Path, base: str, head: str) -> dict[str, list[str]] | None:
+    """The commits that lead to `head` and not to `base`, each with its parents; None if git cannot list them."""
+    for commit in (base, head):
+        check_commit_id(commit)
+    done = _run(repo, "rev-list", "--parents", head, f"^{base}", ok_codes=(0, 128))
+    if done.returncode != 0:
+        return None
+    lines = [line.split() for line in done.stdout.decode().splitlines()]
+    return {commit: parents for commit, *parents in lines}
 
 
 def lost_branch(path: str | Path, branch: str) -> str | None:
     """The last commit of a worktree whose branch is gone, from its own log; None when nothing is lost."""
     git_dir, _ = git_dirs(path)
-    head = (git_dir / "HEAD").read_text(errors="replace").strip()
+    head = files.read_small(git_dir / "HEAD").decode(errors="replace").strip()
     if head != f"ref: refs/heads/{branch}" or branch in branches(path, branch):
         return None
     log = git_dir / "logs" / "HEAD"
-    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    lines = files.read_regular(log).decode(errors="replace").splitlines() if log.exists() else []
     commit = lines[-1].split(" ")[1] if lines else ""
     return commit if commit.strip("0") else None
 

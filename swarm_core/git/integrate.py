@@ -14,6 +14,7 @@ from typing import Literal
 from swarm_core import locks, proc
 from swarm_core.errors import CommandFailed, Conflict, InvalidInput, TimedOut
 from swarm_core.git import admin
+from swarm_core.git.apart import apart
 from swarm_core.git.changes import dirty_files
 from swarm_core.git.command import (
     _ALONE,
@@ -32,8 +33,9 @@ from swarm_core.git.command import (
 )
 from swarm_core.git.identity import IDENTITY
 from swarm_core.git.refs import git_dirs, ref_commit
+from swarm_core.git.removal import remove_scratch
 from swarm_core.git.repo import inspect
-from swarm_core.git.worktrees import real, remove_worktree
+from swarm_core.git.worktrees import real
 
 Method = Literal["merge", "squash", "rebase"]
 
@@ -76,7 +78,9 @@ def scratch(repo: str | Path, commit: str, folder: str | Path, *, lock: Path) ->
         with locks.hold(lock) as fd:
             how = ("worktree", "add", "--quiet", "--no-checkout", "--detach", "--", str(place), commit)
             _git(repo, *how, keep_open=(fd,))
-        _git(place, "reset", "--hard", "--no-recurse-submodules", "--quiet", timeout=LONG_TIMEOUT)
+        with apart(place) as env:
+            checkout = ("reset", "--hard", "--no-recurse-submodules", "--quiet")
+            _git(place, *checkout, env=env, timeout=LONG_TIMEOUT)
         yield place
     finally:
         # A process that the check left behind may still write: what it writes goes with the next scratch here.
@@ -96,14 +100,27 @@ def combine(path: Path, head: str, method: Method, message: str) -> str:
         return before
     if not _git(path, "merge-base", before, head, ok_codes=(0, 1)):
         raise _conflict(head, before, [], "they share no commit")
-    try:
-        return _METHODS[method](path, before, head, message.strip() or f"Merge commit {head[:12]}")
-    except (CommandFailed, TimedOut) as error:
-        files = _unmerged(path)
-        _put_back(path, before)
-        if files and isinstance(error, CommandFailed):
-            raise _conflict(head, before, files, f"{len(files)} files") from error
-        raise
+    with apart(path) as env:
+        try:
+            return _METHODS[method](path, before, head, message.strip() or f"Merge commit {head[:12]}", env)
+        except (CommandFailed, TimedOut) as error:
+            files = _unmerged(path)
+            _put_back(path, before, env)
+            if files and isinstance(error, CommandFailed):
+                raise _conflict(head, before, files, f"{len(files)} files") from error
+            raise
+
+
+def tree_of(repo: str | Path, commit: str) -> str:
+    """The name of a commit's files: the same for the same files."""
+    return text(repo, "rev-parse", "--verify", f"{commit}^{{tree}}")
+
+
+def reworded(repo: str | Path, commit: str, message: str) -> str:
+    """The same commit with another message; the files, parents, names and times stay."""
+    header = _git(repo, "cat-file", "commit", commit).partition(b"\n\n")[0]
+    body = message.strip().encode(errors="replace")
+    return text(repo, "hash-object", "-t", "commit", "-w", "--stdin", stdin=header + b"\n\n" + body + b"\n")
 
 
 def run_check(
@@ -132,8 +149,8 @@ def land(
 
     All or nothing, but for a kill after the files and before the branch: then the merge is staged in the checkout,
     and merging again finishes it. Raises Conflict, details["reason"] `base_moved`, or `checkout` if uncommitted
-    changes would be overwritten or something is under way there; InvalidInput if the commit does not descend from
-    `expected`.
+    or ignored files would be overwritten or something is under way there; InvalidInput if the commit does not
+    descend from `expected`.
     """
     check_branch_name(base_branch)
     for commit in (new_commit, expected):
@@ -163,44 +180,46 @@ def _clear(repo: str | Path, place: Path, lock: Path) -> None:
     target = admin.linked_folder(place)
     if target is not None and not target.exists() and not place.is_symlink():
         admin.remove_tree(place)  # its repository has forgotten it, or was made anew
-    remove_worktree(repo, place, lock=lock, force=True)
+    remove_scratch(repo, place, lock=lock)
 
 
-def _merge(path: Path, before: str, head: str, message: str) -> str:
-    _change(path, "merge", "--no-ff", "--no-commit", "--no-stat", "--quiet", head)
-    return _commit(path, message)
+def _merge(path: Path, before: str, head: str, message: str, env: Mapping[str, str]) -> str:
+    _change(path, env, "merge", "--no-ff", "--no-commit", "--no-stat", "--quiet", head)
+    return _commit(path, env, message)
 
 
-def _squash(path: Path, before: str, head: str, message: str) -> str:
-    _change(path, "merge", "--squash", "--no-stat", "--quiet", head)
+def _squash(path: Path, before: str, head: str, message: str, env: Mapping[str, str]) -> str:
+    _change(path, env, "merge", "--squash", "--no-stat", "--quiet", head)
     if code_of(path, "diff", "--cached", "--quiet", "--no-ext-diff", before) == 0:
         return before
-    return _commit(path, message, author=head)
+    return _commit(path, env, message, author=head)
 
 
-def _rebase(path: Path, before: str, head: str, message: str) -> str:
+def _rebase(path: Path, before: str, head: str, message: str, env: Mapping[str, str]) -> str:
     how = ("--empty=drop", "--no-keep-empty", "--no-stat", "--quiet", "--no-verify", "--no-gpg-sign")
-    _change(path, "rebase", *how, before, head)
+    _change(path, env, "rebase", *how, before, head)
     return text(path, "rev-parse", "--verify", "HEAD")
 
 
 _METHODS = {"merge": _merge, "squash": _squash, "rebase": _rebase}
 
 
-def _change(path: Path, *args: str) -> None:
-    _git(path, *_CALM, *args, env={**_identity(path), **_NO_EDITOR}, timeout=LONG_TIMEOUT)
+def _change(path: Path, env: Mapping[str, str], *args: str) -> None:
+    full = {**env, **_identity(path, env), **_NO_EDITOR}
+    _git(path, *_CALM, *args, env=full, timeout=LONG_TIMEOUT)
 
 
-def _commit(path: Path, message: str, *, author: str | None = None) -> str:
-    env = {**_identity(path), **_NO_EDITOR, **(_author_of(path, author) if author else {})}
+def _commit(path: Path, env: Mapping[str, str], message: str, *, author: str | None = None) -> str:
+    full = {**env, **_identity(path, env), **_NO_EDITOR, **(_author_of(path, author) if author else {})}
     how = ("commit", "--quiet", "--no-verify", "--cleanup=whitespace", "-F", "-")
-    _git(path, *_CALM, *how, env=env, stdin=message.encode(errors="replace"), timeout=LONG_TIMEOUT)
+    _git(path, *_CALM, *how, env=full, stdin=message.encode(errors="replace"), timeout=LONG_TIMEOUT)
     return text(path, "rev-parse", "--verify", "HEAD")
 
 
-def _identity(path: Path) -> dict[str, str]:
+def _identity(path: Path, env: Mapping[str, str]) -> dict[str, str]:
     """Ours, unless the person's git knows who they are; a guess from the machine's name does not count."""
-    known = code_of(path, "-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT", ok_codes=(0, 128))
+    asked = ("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
+    known = _run(path, *asked, env=env, ok_codes=(0, 128)).returncode
     return {} if known == 0 else IDENTITY
 
 
@@ -214,12 +233,12 @@ def _unmerged(path: Path) -> list[str]:
     return sorted({line.partition("\t")[2] for line in listed})
 
 
-def _put_back(path: Path, before: str) -> None:
+def _put_back(path: Path, before: str, env: Mapping[str, str]) -> None:
     if (git_dirs(path)[0] / "rebase-merge").exists():
-        _git(path, "rebase", "--quit")
+        _git(path, "rebase", "--quit", env=env)
     admin.Admin(git_dirs(path)[0], path).drop_stale_locks()
-    _git(path, "reset", "--hard", "--quiet", before, timeout=LONG_TIMEOUT)
-    _git(path, "clean", "-ffdq", timeout=LONG_TIMEOUT)
+    _git(path, "reset", "--hard", "--quiet", before, env=env, timeout=LONG_TIMEOUT)
+    _git(path, "clean", "-ffdq", env=env, timeout=LONG_TIMEOUT)
 
 
 def _conflict(head: str, before: str, files: list[str], why: str) -> Conflict:
@@ -279,24 +298,34 @@ def _follow(place: Path, old: str, new: str) -> None:
 
 
 def _untracked_in_the_way(place: Path, old: str, new: str) -> list[str]:
-    """Files that git does not know where new ones go. Ignored ones too, which git itself would overwrite."""
+    """List what git does not track where the change adds a path: at it, below it or above it.
+
+    Ignored files count: git itself deletes them to make room.
+    """
     added = nul_list(_git(place, "diff", "--name-only", "--no-renames", "--diff-filter=A", "-z", old, new))
-    there = [name for name in added if os.path.lexists(place / name)]
+    taken = sorted({spot for name in added if (spot := _taken(place, name)) is not None})
     found: list[str] = []
-    for names in in_chunks(there):
-        known = set(nul_list(_git(place, "--literal-pathspecs", "ls-files", "-z", "--", *names)))
-        found += [name for name in names if name not in known and not _is_folder(place / name)]
+    for names in in_chunks(taken):
+        found += nul_list(_git(place, "--literal-pathspecs", "ls-files", "--others", "-z", "--", *names))
     return found
 
 
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
+def _taken(place: Path, name: str) -> str | None:
+    """The path at which something lies already: the one named, or a file where a folder of it has to be."""
+    parts = name.split("/")
+    for depth in range(1, len(parts)):
+        above = place / "/".join(parts[:depth])
+        if not os.path.lexists(above):
+            return None
+        if above.is_symlink() or not above.is_dir():
+            return "/".join(parts[:depth])
+    return name if os.path.lexists(place / name) else None
 
 
 def _overwritten(place: Path, files: list[str]) -> Conflict:
     return _stuck(
         place,
-        f"uncommitted changes would be overwritten: {', '.join(files[:_NAMED])}",
+        f"these files would be overwritten: {', '.join(files[:_NAMED])}",
         "commit them, stash them or move them away, then try again",
         files=files[:_NAMED],
     )

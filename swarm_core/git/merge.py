@@ -1,24 +1,13 @@
-"""Whether a branch would merge, whether it has been merged, and deleting it only then."""
+"""Whether a branch would merge, and whether it has been merged."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from swarm_core.errors import CommandFailed, InvalidInput
-from swarm_core.git import admin
-from swarm_core.git.command import (
-    _ANY_CODE,
-    _git,
-    _run,
-    check_branch_name,
-    code_of,
-    git_version,
-    nul_list,
-    text,
-)
+from swarm_core.git.apart import apart
+from swarm_core.git.command import _git, _run, code_of, git_version, nul_list, text
 from swarm_core.git.identity import FIXED_DATE, IDENTITY
-from swarm_core.git.refs import git_dirs, ref_commit
 from swarm_core.git.repo import resolve_base
 
 _MERGE_TREE_SINCE = (2, 38)
@@ -58,38 +47,12 @@ def is_merged(repo: str | Path, branch_or_commit: str, into: str) -> bool:
     return came and not _is_made_in(repo, target, _change(repo, common, whole))
 
 
-def delete_branch(
-    repo: str | Path, branch: str, *, only_if_at: str | None = None, merged_into: str | None = None
-) -> bool:
-    """Delete a branch that is at `only_if_at` or contained in `merged_into`; False when it was left alone.
-
-    A branch that is checked out, rebased or bisected in any worktree is never deleted, nor one that moves
-    while this looks.
-    """
-    check_branch_name(branch)
-    if only_if_at is None and merged_into is None:
-        raise InvalidInput("say at which commit, or merged into what, the branch may be deleted")
-    ref, common_dir = f"refs/heads/{branch}", git_dirs(repo)[1]
-    tip = ref_commit(repo, ref)
-    if tip is None or admin.holders(common_dir, branch):
-        return False
-    if tip != only_if_at and not (merged_into is not None and _is_ancestor(repo, tip, _commit(repo, merged_into))):
-        return False
-    try:
-        _git(repo, "update-ref", "--no-deref", "-d", ref, tip)
-    except CommandFailed:
-        if ref_commit(repo, ref) == tip:
-            raise
-        return False
-    _drop_settings(repo, common_dir, branch)
-    return True
-
-
 def _merge(repo: str | Path, ours: str, theirs: str) -> tuple[MergePrediction, str]:
     if git_version() < _MERGE_TREE_SINCE:
         return MergePrediction(clean=False, conflicts=[], supported=False), ""
     how = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages")
-    done = _run(repo, *how, ours, theirs, ok_codes=(0, 1))
+    with apart(repo) as env:
+        done = _run(repo, *how, ours, theirs, env=env, ok_codes=(0, 1))
     tree, *conflicts = nul_list(done.stdout)
     return MergePrediction(clean=done.returncode == 0, conflicts=conflicts, supported=True), tree
 
@@ -128,9 +91,3 @@ def _commit(repo: str | Path, name: str) -> str:
     commit = resolve_base(repo, name).commit
     assert commit is not None  # only an unnamed base may have no commit
     return commit
-
-
-def _drop_settings(repo: str | Path, common_dir: Path, branch: str) -> None:
-    """Remove the branch's section in the repository's configuration, as `git branch -d` does."""
-    if f'[branch "{branch}"]'.encode() in (common_dir / "config").read_bytes():
-        _git(repo, "config", "--local", "--remove-section", f"branch.{branch}", ok_codes=_ANY_CODE)

@@ -1,50 +1,48 @@
-"""Uncommitted work stored as a commit under refs/swarm, changing nothing in the worktree or its branches.
+"""Everything in a worktree that no branch has, stored as one commit under refs/swarm and synced to disk.
 
-Repositories inside the worktree (submodules and others) are stored with it, because removing a worktree
-deletes them: their commits are fetched into this repository under refs/swarm/modules.
+Files are the commit's tree; staging, operations in progress, repositories inside and commits that only a reflog
+knows are among its parents, so that one ref holds it all. Nothing in the worktree or its branches changes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from swarm_core import files
 from swarm_core.errors import CommandFailed, Conflict, InvalidInput
-from swarm_core.git import snapshot
-from swarm_core.git.changes import empty_tree
-from swarm_core.git.command import (
-    LONG_TIMEOUT,
-    _git,
-    check_commit_id,
-    check_swarm_ref,
-    nul_list,
-    text,
-)
-from swarm_core.git.identity import IDENTITY
-from swarm_core.git.refs import current_branch, git_dirs, head_commit, ref_commit
-from swarm_core.git.repo import public_url
+from swarm_core.git import gitfiles, parts, snapshot
+from swarm_core.git.checkout import Checkout, find_checkout, open_checkout
+from swarm_core.git.command import _git, check_commit_id, check_swarm_ref, nul_list
+from swarm_core.git.identity import FIXED_DATE, IDENTITY
+from swarm_core.git.inside import find_linked, refuse_closed, search
+from swarm_core.git.quarantine import DURABLE, Quarantine, quarantine, sync_folder
+from swarm_core.git.refs import current_branch, head_commit, ref_commit
 from swarm_core.git.snapshot import GITLINK, Snapshot
 
 _PRESERVED = "refs/swarm/preserved/"
+_ON_BRANCHES = ("--branches", "--tags", "--remotes")
 _HALF_WRITTEN = 8  # more than a checkout writes at the same time
-# Files of the git folder that name commits of an operation in progress, which may be reachable from nowhere else.
-_PENDING = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_AUTOSTASH", "rebase-merge/autostash")
 
 
 @dataclass(frozen=True, slots=True)
 class Preserved:
+    """`files` and `bytes` are what the snapshot changes; `pack` is the file that brought the new objects."""
+
     ref: str
     commit: str
     files: int
     bytes: int
+    pack: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """A repository inside a preserved worktree; its refs are under `modules_prefix(ref, number)`."""
+    """A repository in a record of an older version; its refs are under `modules_prefix(ref, number)`."""
 
     path: str
     number: int
@@ -55,30 +53,97 @@ class Nested:
 
 
 @dataclass(frozen=True, slots=True)
+class Inside:
+    """Something inside the worktree, stored as a commit of its own.
+
+    kind `repository` or `submodule` (whose git folder was elsewhere): the commit's tree has the git folder as
+    `git` and the files as `work`; `module`: a submodule's repository without a folder, whose path is the one below
+    `modules` of the worktree's git folder; `worktree`: a linked worktree of this repository, with a record of its
+    own; `file`: only what is named `.git` there, as `git`.
+    """
+
+    path: str
+    name: str
+    kind: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
-    """What a preserved commit says about itself beside its files."""
+    """What a preserved commit says about itself beside its files.
+
+    `index` is a commit of what was staged; with `stages` its tree has a folder per stage. `state` is a commit of
+    the worktree's git folder.
+    """
 
     head: str | None
     branch: str | None
     index: str | None
-    nested: list[Nested]
+    nested: list[Nested] = field(default_factory=list)
+    stages: bool = False
+    state: str | None = None
+    inside: list[Inside] = field(default_factory=list)
 
 
 def preserve(path: str | Path, *, ref: str, message: str, unfinished: bool = False) -> Preserved | None:
-    """Store what is not committed (ignored files aside) under the new ref; None when nothing would be lost.
+    """Store what only this worktree has (ignored files aside) under the new ref; None when nothing would be lost.
 
-    A detached HEAD whose commit is on no branch, tag or remote branch is stored even when it is clean. In an
-    `unfinished` checkout a missing file is no work of anybody's. Raises Conflict when the ref exists.
+    That includes commits which no branch, tag or remote branch has. In an `unfinished` checkout a missing file is
+    no work of anybody's. The folder may have been renamed. When this returns, all of it is on disk.
+    Raises Conflict when the ref exists, and with WORK_NOT_STORED for files that cannot be read or keep changing.
     """
     check_swarm_ref(ref)
     if not ref.startswith(_PRESERVED):
         raise InvalidInput(f"{ref!r} is not a ref under {_PRESERVED}")
-    return _store(Path(path), ref=ref, message=message, replace=False, unfinished=unfinished)
+    at = open_checkout(Path(path))
+    with _refusing_unreadable(at.path):
+        try:
+            return _store(at, ref=ref, message=message, unfinished=unfinished, take_over=True)
+        except CommandFailed:
+            if ref_commit(at.path, ref) is not None:
+                raise
+            # A damaged repository inside cannot be read object by object, or somebody has pruned meanwhile.
+            return _store(at, ref=ref, message=message, unfinished=unfinished, take_over=False)
 
 
-def preserved_refs(repo: str | Path, instance: str) -> list[tuple[str, str]]:
-    """An instance's preserved refs with their commits, ordered by name (and so by time)."""
-    prefix = f"{_PRESERVED}{instance}"
+def verify_preserved(repo: str | Path, preserved: Preserved) -> None:
+    """Check from the repository's own git folder that everything stored can be read back.
+
+    Raises Conflict (WORK_NOT_STORED) when the ref is elsewhere, an object is missing or damaged, or the snapshot
+    has other files than were stored. Costs grow with what was stored, not with the history.
+    """
+    common_dir = open_checkout(Path(repo)).common_dir
+    at = Checkout(common_dir, common_dir, common_dir)
+    try:
+        found = at.line("rev-parse", "--verify", "--quiet", preserved.ref)
+        at.run("rev-list", "--objects", "--quiet", preserved.commit, "--not", *_ON_BRANCHES)
+        extent = _extent(at, read_record(common_dir, preserved.commit).head, f"{preserved.commit}^{{tree}}")
+        pack = at.objects / "pack" / preserved.pack
+        if preserved.pack and pack.exists():  # else git has repacked it
+            at.run("verify-pack", "--", str(pack))
+    except (CommandFailed, InvalidInput) as error:
+        raise snapshot.not_stored("what was stored cannot be read back", [preserved.ref]) from error
+    if found != preserved.commit or extent != (preserved.files, preserved.bytes):
+        raise snapshot.not_stored("the repository holds something else than was stored", [preserved.ref])
+
+
+def measure_preserved(repo: str | Path, ref: str) -> Preserved | None:
+    """What a ref under which work was preserved holds; None when nothing of ours is there."""
+    check_swarm_ref(ref)
+    common_dir = open_checkout(Path(repo)).common_dir
+    at, commit = Checkout(common_dir, common_dir, common_dir), ref_commit(repo, ref)
+    if commit is None:
+        return None
+    try:
+        extent = _extent(at, read_record(common_dir, commit).head, f"{commit}^{{tree}}")
+    except InvalidInput:
+        return None
+    return Preserved(ref, commit, *extent)
+
+
+def preserved_refs(repo: str | Path, instance: str | None) -> list[tuple[str, str]]:
+    """An instance's preserved refs, or all, with their commits, ordered by name (and so by time)."""
+    prefix = f"{_PRESERVED}{instance}" if instance is not None else _PRESERVED.rstrip("/")
     check_swarm_ref(prefix)
     listed = _git(repo, "for-each-ref", "--sort=refname", "--format=%(objectname) %(refname)%00", f"{prefix}/")
     pairs = [line.lstrip("\n").split(" ", 1) for line in nul_list(listed)]
@@ -86,7 +151,7 @@ def preserved_refs(repo: str | Path, instance: str) -> list[tuple[str, str]]:
 
 
 def delete_ref(repo: str | Path, ref: str, old: str) -> bool:
-    """Delete a preserved ref that is at `old`, with what was stored of nested repositories; False if missing."""
+    """Delete a preserved ref that is at `old`, with what older versions stored beside it; False if missing."""
     check_swarm_ref(ref)
     check_commit_id(old)
     if ref_commit(repo, ref) is None:
@@ -101,6 +166,10 @@ def modules_prefix(ref: str, number: int) -> str:
     return f"{modules_root(ref)}/{number}"
 
 
+def modules_root(ref: str) -> str:
+    return f"refs/swarm/modules/{ref.removeprefix(_PRESERVED)}"
+
+
 def read_record(repo: str | Path, commit: str) -> Record:
     """What `preserve` wrote at the end of the commit's message."""
     body = _git(repo, "cat-file", "commit", commit).decode(errors="replace")
@@ -108,150 +177,221 @@ def read_record(repo: str | Path, commit: str) -> Record:
     if not found:
         raise InvalidInput(f"{commit} was not stored by swarm")
     facts = json.loads(found[-1])
-    return Record(facts["head"], facts["branch"], facts["index"], [Nested(**one) for one in facts["nested"]])
+    facts["nested"] = [Nested(**one) for one in facts["nested"]]
+    facts["inside"] = [Inside(**one) for one in facts.get("inside", [])]
+    return Record(**facts)
 
 
-def _store(path: Path, *, ref: str, message: str, replace: bool, unfinished: bool = False) -> Preserved | None:
-    head = head_commit(path)
-    first = snapshot.take(path)
-    if unfinished and head and not first.nested and not _adds(path, head, first.tree):
-        return None
-    nested, gitlinks = _store_nested(path, first, ref=ref, message=message)
-    snap = snapshot.take(path, gitlinks=gitlinks) if gitlinks else first
-    if not (replace or nested or _would_be_lost(path, snap, head)):
-        return None
-    index = _commit(path, snap.index_tree, [head], "index\n") if snap.index_tree else None
-    record = Record(head, current_branch(path), index, nested)
-    text_of_record = json.dumps(asdict(record), sort_keys=True)
-    body = f"{message.rstrip()}\n\nSwarm-Record: {text_of_record}\n"
-    commit = _commit(path, snap.tree, [head, index, *_pending(path)], body)
-    _write_ref(path, ref, commit, replace=replace)
-    files, size = _extent(path, head, snap.tree)
-    return Preserved(ref, commit, files, size)
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What one worktree has beside its branch. `lost` are commits that nothing else would keep."""
+
+    head: str | None
+    branch: str | None
+    snap: Snapshot
+    state: Mapping[str, Path]
+    pending: gitfiles.Named
+    lost: list[str]
+
+    def would_be_lost(self, at: Checkout) -> bool:
+        tree = at.line("rev-parse", "--verify", f"{self.head}^{{tree}}") if self.head else _empty_tree(at)
+        changed = self.snap.tree != tree or self.snap.index_tree not in {None, tree}
+        return changed or bool(self.lost or self.snap.rescued) or gitfiles.is_under_way(self.state)
+
+    def adds(self, at: Checkout) -> bool:
+        """Whether there is anything beside files that are missing."""
+        trees = {self.snap.tree, self.snap.index_tree} - {None}
+        added = self.head is None or any(_adds(at, self.head, tree) for tree in trees if tree)
+        return added or bool(self.lost or self.snap.rescued) or gitfiles.is_under_way(self.state)
 
 
-def _extent(path: Path, head: str | None, tree: str) -> tuple[int, int]:
+@contextlib.contextmanager
+def _refusing_unreadable(root: Path) -> Iterator[None]:
+    """Say WORK_NOT_STORED of a file that the system does not let us look at, such as one with too long a path."""
+    try:
+        yield
+    except OSError as error:
+        place = str(error.filename)
+        if not place.startswith(f"{root}/"):
+            raise
+        raise snapshot.not_stored("files cannot be read", [place.removeprefix(f"{root}/")]) from error
+
+
+def _store(at: Checkout, *, ref: str, message: str, unfinished: bool, take_over: bool) -> Preserved | None:
+    found = search(at.path)
+    refuse_closed(at, found.closed)
+    with quarantine(at) as store:
+        work = _look(at.using(store.env))
+        store.demand(work.snap.blobs)
+        linked = {entry.folder: entry.path for entry in find_linked(at, found.dot_gits)}
+        chosen = parts.survey(at, work.snap, found, linked)
+        inside = _store_parts(at, store, chosen, message=message, take_over=take_over)
+        inside += _store_linked(at, store, linked, message=message)
+        if unfinished and not (found.dot_gits or inside) and not work.adds(at.using(store.env)):
+            return None
+        orphans = _orphaned(at, linked)
+        here = at.using(store.env)
+        if not (inside or orphans or work.would_be_lost(here)):
+            return None
+        commit = _assemble(here, work, inside=inside, orphans=orphans, message=message)
+        pack = store.admit(commit, known=(*_ON_BRANCHES, f"--glob={ref.rpartition('/')[0]}"))
+        _write_ref(at, ref, commit)
+    files, size = _extent(at, work.head, f"{commit}^{{tree}}")
+    return Preserved(ref, commit, files, size, pack)
+
+
+def _look(at: Checkout) -> _Work:
+    head = head_commit(at.path)
+    branch = current_branch(at.path)
+    state = gitfiles.state_files(at.git_dir) if at.git_dir != at.common_dir else {}
+    snap = snapshot.take(at, head=head)
+    if snap.index_tree is None and at.index.is_file() and at.index.stat().st_size:
+        state["index"] = at.index
+    pending = gitfiles.look_up(at, gitfiles.ids_in(_named(state, history=False)))
+    known = [*_named(state, history=True), *_branch_reflogs(at, branch, state)]
+    past = gitfiles.look_up(at, [*([head] if head else []), *gitfiles.ids_in(known)])
+    return _Work(head, branch, snap, state, pending, _unreachable(at, past.commits))
+
+
+def _named(state: Mapping[str, Path], *, history: bool) -> list[Path]:
+    return [place for name, place in state.items() if gitfiles.is_history(name) == history and name != "index"]
+
+
+def _branch_reflogs(at: Checkout, branch: str | None, state: Mapping[str, Path]) -> list[Path]:
+    """The reflogs of the branches this worktree works on, which go when the branches are deleted."""
+    heads = [f"refs/heads/{branch}"] if branch else []
+    heads += [
+        files.read_small(state[name]).decode(errors="replace").strip()
+        for name in state
+        if name.endswith("/head-name")
+    ]
+    logs = [at.common_dir / "logs" / head for head in heads if head.startswith("refs/heads/") and ".." not in head]
+    return [log for log in logs if log.is_file()]
+
+
+def _unreachable(at: Checkout, commits: Iterable[str]) -> list[str]:
+    """The newest of those commits that no branch, tag or remote branch has."""
+    asked = "".join(f"{commit}\n" for commit in commits).encode()
+    if not asked:
+        return []
+    how = ("rev-list", "--parents", "--ignore-missing", "--stdin", "--not", *_ON_BRANCHES)
+    listed = [line.split(" ") for line in at.run(*how, stdin=asked).decode().splitlines()]
+    older = {parent for _, *parents in listed for parent in parents}
+    newest = [commit for commit, *_ in listed if commit not in older]
+    return [commit for commit in newest if commit != _start_of_nothing(at)]
+
+
+def _start_of_nothing(at: Checkout) -> str:
+    """The commit without files that stands in the reflog of a worktree made before the first commit."""
+    return at.line("commit-tree", _empty_tree(at), "-m", "empty", env={**IDENTITY, **FIXED_DATE})
+
+
+def _store_parts(
+    at: Checkout, store: Quarantine, chosen: list[parts.Part], *, message: str, take_over: bool
+) -> list[Inside]:
+    taken = [part for part in chosen if take_over and parts.can_be_taken_over(part, at)]
+    for part in taken:
+        if part.inner is not None:
+            store.read_from(part.inner.objects)
+    here, joined = at.using(store.env), at.using(store.joined)
+    owned = [part.inner.git_dir for part in chosen if part.owned and part.inner is not None]
+    stored = []
+    for part in chosen:
+        told = f"{message.rstrip()}\n\n{part.dot_git.folder or '.'} inside the worktree\n"
+        commit = parts.store_part(here, joined, part, taken_over=part in taken, others=owned, message=told)
+        stored.append(Inside(part.dot_git.folder, part.dot_git.name, _kind(at, part), commit))
+    return stored
+
+
+def _kind(at: Checkout, part: parts.Part) -> str:
+    if part.inner is None:
+        return "file"
+    if part.submodule and part.dot_git.name == parts.MODULE:
+        return "module"
+    separate = not (at.path / part.dot_git.folder / part.dot_git.name).is_dir()
+    return "submodule" if part.owned and separate else "repository"
+
+
+def _store_linked(at: Checkout, store: Quarantine, linked: Mapping[Path, Path], *, message: str) -> list[Inside]:
+    """Store the worktrees of this repository that are inside, where they have work."""
+    stored = []
+    for git_dir, place in linked.items():
+        inner = find_checkout(place)
+        if inner is None or inner.git_dir != git_dir:
+            continue
+        here = inner.using(store.env)
+        work = _look(here)
+        store.demand(work.snap.blobs)
+        if work.would_be_lost(here):
+            commit = _assemble(here, work, inside=[], orphans=[], message=message)
+            stored.append(Inside(str(place.relative_to(at.path)), ".git", "worktree", commit))
+    return stored
+
+
+def _orphaned(at: Checkout, linked: Mapping[Path, Path]) -> list[str]:
+    """Commits of registered worktrees whose `.git` file is gone: their files are plain files now."""
+    orphans = [git_dir for git_dir, place in linked.items() if not (place / ".git").exists()]
+    known = [place for git_dir in orphans for place in gitfiles.state_files(git_dir).values()]
+    return _unreachable(at, gitfiles.look_up(at, gitfiles.ids_in(known)).commits)
+
+
+def _assemble(at: Checkout, work: _Work, *, inside: list[Inside], orphans: list[str], message: str) -> str:
+    snap = work.snap
+    index = parts.commit(at, snap.index_tree, [work.head], "index\n") if snap.index_tree else None
+    lines = parts.loose_objects(at, work.pending)
+    state = None
+    if work.state:
+        files = {f"state/{name}": place for name, place in work.state.items()}
+        state = parts.commit(at, parts.tree_of_files(at, files, lines), [], "state\n")
+    record = Record(work.head, work.branch, index, [], snap.stages, state, inside)
+    body = f"{message.rstrip()}\n\nSwarm-Record: {json.dumps(asdict(record), sort_keys=True)}\n"
+    named = [*work.pending.commits, *parts.wrapped_trees(at, work.pending), *work.lost, *orphans]
+    return parts.commit(at, snap.tree, [work.head, index, state, *(one.commit for one in inside), *named], body)
+
+
+def _write_ref(at: Checkout, ref: str, commit: str) -> None:
+    try:
+        at.run(*DURABLE, "update-ref", "--no-deref", ref, commit, "0" * len(commit))
+    except CommandFailed as error:
+        if ref_commit(at.path, ref) is not None:
+            raise Conflict(f"{ref} exists already", details={"ref": ref}) from error
+        raise
+    place = at.common_dir / ref
+    for folder in place.parents:
+        if folder.is_dir():
+            sync_folder(folder)
+        if folder == at.common_dir:
+            break
+
+
+def _extent(at: Checkout, head: str | None, tree: str) -> tuple[int, int]:
     """How many files the snapshot changes, and how many bytes their new contents have."""
-    start = f"{head}^{{tree}}" if head else empty_tree(path)
-    listed = nul_list(_git(path, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", start, tree))
+    start = f"{head}^{{tree}}" if head else _empty_tree(at)
+    how = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev")
+    listed = nul_list(at.run(*how, start, tree, env=_without_index(at)))
     blobs = [facts.split(" ")[3] for facts in listed[::2] if facts.split(" ")[1] not in {"000000", GITLINK}]
     asked = "".join(f"{blob}\n" for blob in blobs).encode()
-    sizes = _git(path, "cat-file", "--batch-check=%(objectsize)", stdin=asked).split()
+    sizes = at.run("cat-file", "--batch-check=%(objectsize)", stdin=asked).split() if blobs else []
     return len(listed) // 2, sum(int(size) for size in sizes)
 
 
-def _adds(path: Path, head: str, tree: str) -> bool:
+def _adds(at: Checkout, head: str, tree: str) -> bool:
     """Whether the tree has anything that the commit has not, missing and half-written files aside."""
     how = ("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--diff-filter=d")
-    changed = nul_list(_git(path, *how, f"{head}^{{tree}}", tree))[::2]
-    return len(changed) > _HALF_WRITTEN or not all(_is_begun(path, facts) for facts in changed)
+    changed = nul_list(at.run(*how, f"{head}^{{tree}}", tree, env=_without_index(at)))[::2]
+    return len(changed) > _HALF_WRITTEN or not all(_is_begun(at, facts) for facts in changed)
 
 
-def _is_begun(path: Path, facts: str) -> bool:
+def _is_begun(at: Checkout, facts: str) -> bool:
     """Whether a changed file is the beginning of the committed one: a killed checkout leaves such."""
     _, _, old, new, status = facts.split(" ")
-    return status == "M" and _git(path, "cat-file", "blob", old).startswith(_git(path, "cat-file", "blob", new))
+    return status == "M" and at.run("cat-file", "blob", old).startswith(at.run("cat-file", "blob", new))
 
 
-def _would_be_lost(path: Path, snap: Snapshot, head: str | None) -> bool:
-    if head is None:
-        return {snap.tree, snap.index_tree} != {empty_tree(path)}
-    tree = text(path, "rev-parse", "--verify", f"{head}^{{tree}}")
-    if snap.tree != tree or snap.index_tree != tree:
-        return True
-    return current_branch(path) is None and not _is_on_a_branch(path, head)
+def _without_index(at: Checkout) -> dict[str, str]:
+    """git reads the index even to compare trees, and fails when it is damaged."""
+    return {"GIT_INDEX_FILE": str(at.common_dir / "swarm-no-index")}
 
 
-def _is_on_a_branch(path: Path, commit: str) -> bool:
-    where = ("refs/heads", "refs/tags", "refs/remotes")
-    return bool(_git(path, "for-each-ref", "--count=1", "--format=x", "--contains", commit, *where))
-
-
-def _store_nested(path: Path, snap: Snapshot, *, ref: str, message: str) -> tuple[list[Nested], dict[str, str]]:
-    """Store the repositories inside; returns their records and the submodules' present commits."""
-    stored: list[Nested] = []
-    gitlinks: dict[str, str] = {}
-    for name in [*snap.submodules, *snap.nested]:
-        inner = path / name
-        recorded = snap.submodules.get(name)
-        head = head_commit(inner)
-        if recorded is not None and head not in {None, recorded}:
-            gitlinks[name] = str(head)
-        if recorded is None or head != recorded or _holds_own_work(inner):
-            stored.append(_store_one(path, name, len(stored), ref=ref, message=message, recorded=recorded))
-    return stored, gitlinks
-
-
-def _holds_own_work(inner: Path) -> bool:
-    """Whether a submodule has files, branches or stashes that its remote does not have."""
-    local = _git(
-        inner, "rev-list", "--max-count=1", "--branches", "--glob=refs/stash", "HEAD", "--not", "--remotes"
-    )
-    if local:
-        return True
-    snap = snapshot.take(inner)
-    nested, gitlinks = (
-        bool(snap.nested),
-        any(
-            head_commit(inner / name) != oid or _holds_own_work(inner / name)
-            for name, oid in snap.submodules.items()
-        ),
-    )
-    tree = text(inner, "rev-parse", "--verify", "HEAD^{tree}")
-    return nested or gitlinks or snap.tree != tree or snap.index_tree != tree
-
-
-def _store_one(path: Path, name: str, number: int, *, ref: str, message: str, recorded: str | None) -> Nested:
-    inner = path / name
-    _store(inner, ref=ref, message=message, replace=True)
-    prefix = modules_prefix(ref, number)
-    kept = [
-        f"+{ref}:{prefix}/snapshot",
-        f"+refs/heads/*:{prefix}/heads/*",
-        f"+refs/tags/*:{prefix}/tags/*",
-        f"+{modules_root(ref)}/*:{prefix}/modules/*",
-    ]
-    if ref_commit(inner, "refs/stash") is not None:
-        kept.append(f"+refs/stash:{prefix}/stash")
-    how = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--update-shallow", "--no-recurse-submodules")
-    _git(path, "-c", "protocol.file.allow=always", *how, str(inner.resolve()), *kept, timeout=LONG_TIMEOUT)
-    url = _git(inner, "config", "--get", "remote.origin.url", ok_codes=(0, 1))
-    return Nested(
-        path=name,
-        number=number,
-        url=public_url(os.fsdecode(url).strip()) or None,
-        head=head_commit(inner),
-        branch=current_branch(inner),
-        submodule=recorded is not None,
-    )
-
-
-def _commit(path: Path, tree: str, parents: list[str | None], message: str) -> str:
-    chosen = [arg for parent in dict.fromkeys(parents) if parent for arg in ("-p", parent)]
-    how = ("-c", "i18n.commitEncoding=UTF-8", "commit-tree", tree, *chosen, "-F", "-")
-    return text(path, *how, env=IDENTITY, stdin=message.encode(errors="replace"))
-
-
-def _pending(path: Path) -> list[str]:
-    """Commits of a merge, pick or rebase in progress."""
-    git_dir = git_dirs(path)[0]
-    found = [line for name in _PENDING if (git_dir / name).is_file() for line in _lines(git_dir / name)]
-    return [line for line in found if re.fullmatch(r"[0-9a-f]{40,64}", line)]
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text(errors="replace").split()
-
-
-def _write_ref(path: Path, ref: str, commit: str, *, replace: bool) -> None:
-    missing = () if replace else ("0" * len(commit),)
-    try:
-        _git(path, "update-ref", "--no-deref", ref, commit, *missing)
-    except CommandFailed as error:
-        if ref_commit(path, ref) is not None:
-            raise Conflict(f"{ref} exists already", details={"ref": ref}) from error
-        raise
-
-
-def modules_root(ref: str) -> str:
-    return f"refs/swarm/modules/{ref.removeprefix(_PRESERVED)}"
+def _empty_tree(at: Checkout) -> str:
+    return at.line("hash-object", "-t", "tree", "-w", "--stdin", stdin=b"")

@@ -28,6 +28,7 @@ from swarm_core.git.command import (
     check_commit_id,
     code_of,
     nul_list,
+    with_settings,
 )
 from swarm_core.git.refs import ref_commit
 from swarm_core.git.repo import _settings
@@ -145,7 +146,7 @@ def _remote(repo: str | Path, name: str, token: Token | None, *, push: bool) -> 
         settings += [("credential.helper", ""), (f"credential.{place}.helper", helper)]
         env |= {askpass.PASSWORD_VARIABLE: str(token), askpass.PLACE_VARIABLE: place, "GIT_ASKPASS": ""}
         env |= {"GIT_ALLOW_PROTOCOL": "http:https"}
-    env |= _as_environment(settings)
+    env |= with_settings(os.environ, settings)
     looked_at = name if url == fetched else _PUSH_ONLY
     return _Remote(str(repo), name, looked_at, url, env, _secrets(token, url))
 
@@ -209,16 +210,6 @@ def _quiet_ssh(repo: str | Path) -> dict[str, str]:
     if {"GIT_SSH_COMMAND", "GIT_SSH"} & os.environ.keys() or code_of(repo, "config", "core.sshCommand") == 0:
         return {}
     return {"GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=20"}
-
-
-def _as_environment(settings: list[tuple[str, str]]) -> dict[str, str]:
-    """Settings for one git process, after those that the environment already has."""
-    count = os.environ.get("GIT_CONFIG_COUNT", "")
-    first = int(count) if count.isdigit() else 0
-    env = {"GIT_CONFIG_COUNT": str(first + len(settings))} if settings else {}
-    for number, (key, value) in enumerate(settings, start=first):
-        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return env
 
 
 def _secrets(token: str | None, url: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import contextlib
 import functools
 import os
@@ -10,7 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from swarm_core import files
 from swarm_core.errors import NotFound
+from swarm_core.git import special
 from swarm_core.git.command import _git, environment_lock, nul_list
 
 if TYPE_CHECKING:
@@ -27,13 +30,13 @@ def head_commit(path: str | Path) -> str | None:
 def current_branch(path: str | Path) -> str | None:
     """The branch a worktree is on, born or not; None when HEAD is detached."""
     with opened(path) as repo:
-        head = (Path(repo.git_dir) / "HEAD").read_text(errors="surrogateescape").strip()
+        head = os.fsdecode(files.read_small(Path(repo.git_dir) / "HEAD")).strip()
     return head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else None
 
 
 def ref_commit(path: str | Path, ref: str) -> str | None:
     """What a full ref name points at; None when it does not exist."""
-    with opened(path) as repo:
+    with opened(path, ref) as repo:
         try:
             return str(_gitpython().SymbolicReference.dereference_recursive(repo, ref))
         except (ValueError, AssertionError):  # missing, or a format GitPython does not read
@@ -57,11 +60,12 @@ def git_dirs(path: str | Path) -> tuple[Path, Path]:
 
 
 @contextlib.contextmanager
-def opened(path: str | Path) -> Iterator[git.Repo]:
-    """GitPython's view of the repository at exactly `path`."""
+def opened(path: str | Path, ref: str | None = None) -> Iterator[git.Repo]:
+    """GitPython's view of the repository at exactly `path`; raises SPECIAL_FILE where it would wait for ever."""
     gitpython = _gitpython()
+    special.refuse_refs(path, ref)
     try:
-        repo = gitpython.Repo(path)
+        repo = _repo_class()(path)
     except gitpython.NoSuchPathError as error:
         raise NotFound(f"{path} does not exist", code="WORKTREE_NOT_FOUND", details={"path": str(path)}) from error
     except gitpython.InvalidGitRepositoryError as error:
@@ -70,6 +74,17 @@ def opened(path: str | Path) -> Iterator[git.Repo]:
         ) from error
     with contextlib.closing(repo):
         yield repo
+
+
+@functools.cache
+def _repo_class() -> type[git.Repo]:
+    class Unconfigured(_gitpython().Repo):  # type: ignore[misc]
+        """Reads no configuration, which may include any file; we ask only where the git folders are."""
+
+        def _config_reader(self, *_: object, **__: object) -> configparser.RawConfigParser:
+            return configparser.RawConfigParser()
+
+    return Unconfigured
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from swarm_core.errors import CommandFailed, InvalidInput, NotFound, SwarmError
@@ -22,6 +22,7 @@ class RepoInfo:
     default_branch: str | None
     head_commit: str | None
     remote_url: str | None
+    remotes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ def inspect(path: str | Path) -> RepoInfo:
         default_branch=current_branch(root),
         head_commit=head_commit(root),
         remote_url=_remote_url(settings),
+        remotes=_remotes(settings),
     )
 
 
@@ -168,6 +170,12 @@ def _remote_url(settings: dict[str, str]) -> str | None:
     urls = [value for key, value in settings.items() if key.startswith("remote.")]
     url = settings.get("remote.origin.url") or (urls[0] if urls else None)
     return public_url(url) if url else None
+
+
+def _remotes(settings: dict[str, str]) -> dict[str, str]:
+    """Addresses by the remotes' names."""
+    urls = {key: url for key, url in settings.items() if key.startswith("remote.") and key.endswith(".url")}
+    return {key.removeprefix("remote.").removesuffix(".url"): public_url(url) for key, url in urls.items()}
 
 
 def _unknown_base(repo: str | Path, name: str) -> NotFound:

@@ -6,71 +6,151 @@ a copy of the index; starting from the index keeps files that are tracked and ig
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from swarm_core.errors import CommandFailed
-from swarm_core.git.changes import scratch_index, untracked_files
-from swarm_core.git.command import LONG_TIMEOUT, _git, in_chunks, nul_list, text
+from swarm_core.errors import CommandFailed, Conflict, SwarmError
+from swarm_core.git.checkout import Checkout, open_checkout
+from swarm_core.git.command import in_chunks, nul_list
+from swarm_core.git.refs import head_commit
 
 GITLINK = "160000"
 LINK = "120000"
 _ATTEMPTS = 3
+_LATER = 4_000_000_000  # a time that no file has, in 2096
+_INTENDED = 1 << 29  # the flag of `git add --intent-to-add`
+_WORD = 0xFFFFFFFF
+_SMALL = 1 << 20
+_AT_ONCE = 32 << 20
+_ENTRY = re.compile(
+    rb"(\S) (\d+) ([0-9a-f]+) (\d)\t([^\0]*)\0"
+    rb"  ctime: (\d+):(\d+)\n  mtime: (\d+):(\d+)\n  dev: \d+\tino: (\d+)\n"
+    rb"  uid: \d+\tgid: \d+\n  size: (\d+)\tflags: ([0-9a-f]+)\n"
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One index entry: `flag` is the letter of `git ls-files -v`."""
+class Entry(NamedTuple):
+    """One index entry: `flag` is the letter of `git ls-files -v`; times are in nanoseconds."""
 
     mode: str
     oid: str
     stage: str
     flag: str
+    ctime: int
+    mtime: int
+    inode: int
+    size: int
+    intended: bool
+
+    @property
+    def hidden(self) -> bool:
+        """Whether git does not expect a file: assume-unchanged (lower case) or skip-worktree."""
+        return self.flag.islower() or self.flag == "S"
+
+
+Entries = dict[str, list[Entry]]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The trees of the files and of the index (None while it has unmerged entries), and what they leave out."""
+    """The trees of the files and of the index, and what they leave out.
+
+    The index is None when it could not be read. With unmerged entries its tree has a folder per stage. `rescued`
+    are blobs that the index or HEAD names and the repository has lost, written again from the files. `blobs` are
+    all that were written.
+    """
 
     tree: str
     index_tree: str | None
+    stages: bool
     submodules: dict[str, str]
     nested: list[str]
+    rescued: list[str]
+    blobs: list[str]
 
 
-def take(path: Path, *, gitlinks: Mapping[str, str] | None = None) -> Snapshot:
-    """Write the worktree's content as objects; repeated when files vanish while it reads.
+def take(at: Checkout, *, head: str | None) -> Snapshot:
+    """Write the content of the folder as objects; repeated when files vanish or change while it reads.
 
-    `gitlinks` are the commits to record for submodules. The worktree, its index and all refs stay as they are.
+    The worktree, its index and all refs stay as they are. Raises Conflict (WORK_NOT_STORED).
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return _take(path, gitlinks or {})
-        except CommandFailed:
+            return _take(at, head)
+        except (CommandFailed, Conflict):
             if attempt == _ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
 
 
-def hash_files(path: Path, names: Sequence[str], *, write: bool, filters: bool = False) -> dict[str, str]:
+def differs(at: Checkout, head: str) -> bool:
+    """Whether the files or the index are not those of the commit; writes no object, and so renews none."""
+    with _scratch_index(at, head) as (env, entries, refreshed_at):
+        fresh = at.run("ls-files", "--others", "--exclude-standard", "-z", env=env)
+        present, gone, same = _compare(at, entries, refreshed_at)
+        if fresh or gone or refreshed_at is None or _moved(at.path, initialised_submodules(at.path, entries)):
+            return True
+        if at.run("diff-index", "--cached", "--raw", "--no-renames", head, "--", env=env):
+            return True
+        if _lost(at, entries, same | present):
+            return True
+        oids = hash_files(at, list(present), write=False)
+        known = {name: (entries[name][0].mode, entries[name][0].oid) for name in present}
+        intended = any(entries[name][0].intended for name in present)
+        return intended or any(known[name] != (mode, oids[name]) for name, mode in present.items())
+
+
+def not_stored(what: str, files: Iterable[str]) -> Conflict:
+    names = sorted(set(files))
+    return Conflict(
+        f"the folder stays, because {what}: {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}",
+        code="WORK_NOT_STORED",
+        hint="look at these files in the worktree, then try again",
+        details={"files": names},
+    )
+
+
+def hash_files(at: Checkout, names: Sequence[str], *, write: bool, filters: bool = False) -> dict[str, str]:
     """The blob ids of files and links as they are on disk (or as git would store them: `filters`)."""
-    plain = [name for name in names if not (path / name).is_symlink()]
-    links = [name for name in names if (path / name).is_symlink()]
+    links = [name for name in names if _is_link(str(at.path), name)]
+    linked = set(links)
+    plain = [name for name in names if name not in linked]
     how = [*(["-w"] if write else []), *([] if filters else ["--no-filters"])]
     found: dict[str, str] = {}
     by_line = [name for name in plain if not _needs_argument(name)]
     if by_line:
         asked = b"".join(os.fsencode(name) + b"\n" for name in by_line)
-        answer = _git(path, "hash-object", *how, "--stdin-paths", stdin=asked, timeout=LONG_TIMEOUT)
+        answer = at.run("hash-object", *how, "--stdin-paths", stdin=asked)
         found.update(zip(by_line, answer.decode().split(), strict=True))
     for some in in_chunks([name for name in plain if _needs_argument(name)]):
-        found.update(zip(some, text(path, "hash-object", *how, "--", *some).split(), strict=True))
-    found.update(_hash_links(path, links, write=write))
+        found.update(zip(some, at.line("hash-object", *how, "--", *some).split(), strict=True))
+    found.update(_hash_links(at, links, write=write))
     return found
+
+
+def store_files(at: Checkout, names: Sequence[str]) -> dict[str, str]:
+    """Write files and links as blobs; raises Conflict (WORK_NOT_STORED) for what changes or cannot be read."""
+    root = str(at.path)
+    before = {name: _stamp(root, name) for name in names}
+    regular = [name for name, stamp in before.items() if stamp and not stat.S_ISLNK(stamp[0])]
+    closed = [name for name in regular if not os.access(_join(root, name), os.R_OK)]
+    if closed:
+        raise not_stored("files cannot be read", closed)
+    try:
+        oids = _store(at, before)
+    except (CommandFailed, OSError) as error:
+        _refuse_changed(root, before, error)
+        raise
+    _refuse_changed(root, before)
+    return oids
 
 
 def on_disk(path: Path, name: str) -> str | None:
@@ -79,10 +159,300 @@ def on_disk(path: Path, name: str) -> str | None:
     for parent in place.relative_to(path).parents:
         if (path / parent).is_symlink() and parent != Path():
             return None
+    facts = _lstat(str(place))
+    return _mode(facts) if facts else None
+
+
+def tree_of(at: Checkout, lines: Iterable[tuple[str, str, str]]) -> str:
+    """Write the tree with exactly these (mode, object, path); the objects may be elsewhere."""
+    with tempfile.TemporaryDirectory(prefix="swarm-index-") as folder:
+        env = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+        update_index(at, env, lines)
+        return at.line("write-tree", "--missing-ok", env=env)
+
+
+def update_index(at: Checkout, env: Mapping[str, str], lines: Iterable[tuple[str, str, str]]) -> None:
+    told = "".join(f"{mode} {oid}\t{name}\0" for mode, oid, name in lines)
+    _trust_times(env)
+    at.run("update-index", "-z", "--index-info", env=env, stdin=os.fsencode(told))
+
+
+def _write_tree(at: Checkout, env: Mapping[str, str]) -> str:
+    _trust_times(env)
+    return at.line("write-tree", env=env)
+
+
+def _trust_times(env: Mapping[str, str]) -> None:
+    """Have git take no entry for one that changed in the moment the index was written.
+
+    When it writes an index it reads such files again, through the clean filters of the agent.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(env["GIT_INDEX_FILE"], (_LATER, _LATER))
+
+
+def read_entries(at: Checkout, env: Mapping[str, str] | None = None) -> Entries:
+    """Every entry of the index by path; unmerged paths have several."""
+    found: Entries = {}
+    for match in _ENTRY.finditer(at.run("ls-files", "--stage", "-v", "--debug", "-z", env=env)):
+        flag, mode, oid, stage, name, *numbers, flags = match.groups()
+        ctime, ctime_ns, mtime, mtime_ns, inode, size = (int(number) for number in numbers)
+        entry = Entry(
+            mode.decode(),
+            oid.decode(),
+            stage.decode(),
+            flag.decode(),
+            ctime * 10**9 + ctime_ns,
+            mtime * 10**9 + mtime_ns,
+            inode,
+            size,
+            bool(int(flags, 16) & _INTENDED),
+        )
+        found.setdefault(os.fsdecode(name), []).append(entry)
+    return found
+
+
+def index_entries(path: Path) -> Entries:
+    return read_entries(open_checkout(path))
+
+
+def initialised_submodules(path: Path, entries: Entries) -> dict[str, str]:
+    """Submodules that have a repository in the worktree, with the commit the index records."""
+    links = {name: found[0].oid for name, found in entries.items() if found[0].mode == GITLINK}
+    return {name: oid for name, oid in links.items() if (path / name / ".git").exists()}
+
+
+def is_named_like_git(name: str) -> bool:
+    """Whether a part of the path is `.git` in any case, which no index takes."""
+    return ".git" in name.lower().split("/")
+
+
+def _take(at: Checkout, head: str | None) -> Snapshot:
+    with _scratch_index(at, head) as (env, entries, refreshed_at):
+        fresh = nul_list(at.run("ls-files", "--others", "--exclude-standard", "-z", env=env))
+        present, gone, same = _compare(at, entries, refreshed_at)
+        lost = _lost(at, entries, same | present)
+        present |= lost
+        present |= _present(at.path, [name for name in fresh if not name.endswith("/")])
+        lost |= _lost_outside(at, env, head)
+        oids = store_files(at, [*present, *(name for name in lost if name not in present)])
+        unmerged = [name for name, found in entries.items() if found[0].stage != "0"]
+        index_tree = _index_tree(at, env, entries, stages=bool(unmerged)) if refreshed_at is not None else None
+        submodules = initialised_submodules(at.path, entries)
+        lines = [("0", "0" * len(entries[name][0].oid), name) for name in (*gone, *unmerged)]
+        lines += [(mode, oids[name], name) for name, mode in present.items()]
+        lines += [(GITLINK, commit, name) for name, commit in _moved(at.path, submodules).items()]
+        if lines:
+            update_index(at, env, lines)
+        tree = _write_tree(at, env) if lines or index_tree is None else index_tree
+    nested = [name.rstrip("/") for name in fresh if name.endswith("/")]
+    rescued = [oids[name] for name in lost]
+    return Snapshot(tree, index_tree, bool(unmerged), submodules, nested, rescued, list(oids.values()))
+
+
+@contextlib.contextmanager
+def _scratch_index(at: Checkout, head: str | None) -> Iterator[tuple[dict[str, str], Entries, int | None]]:
+    """A copy of the index, its entries, and since when a file may have changed unnoticed by its stat data.
+
+    A missing or damaged index gives way to HEAD's files, of which nothing is known (None).
+    """
+    with tempfile.TemporaryDirectory(prefix="swarm-index-") as folder:
+        copy = Path(folder) / "index"
+        env = {"GIT_INDEX_FILE": str(copy)}
+        read = _copy_index(at, copy)
+        if read is not None:
+            yield env, *read
+            return
+        copy.unlink(missing_ok=True)
+        at.run("read-tree", *([head] if head else ["--empty"]), env=env)
+        yield env, read_entries(at, env), None if head else 0
+
+
+def _copy_index(at: Checkout, copy: Path) -> tuple[Entries, int] | None:
     try:
-        facts = place.lstat()
+        refreshed_at = at.index.stat().st_mtime_ns
+        shutil.copyfile(at.index, copy)
+        entries = read_entries(at, {"GIT_INDEX_FILE": str(copy)})
+    except (FileNotFoundError, CommandFailed):
+        return None
+    if not copy.stat().st_size:
+        return None
+    return entries, 0 if any(at.git_dir.glob("sharedindex.*")) else refreshed_at
+
+
+def _compare(
+    at: Checkout, entries: Entries, refreshed_at: int | None
+) -> tuple[dict[str, str], list[str], dict[str, str]]:
+    """Tracked files that may differ from the index, with their modes, those that are gone, and the unchanged.
+
+    Stat data are compared here and not by git, which would follow settings and run filters of the agent.
+    """
+    folders: dict[str, bool] = {"": True}
+    settings: list[bool] = []
+    root = str(at.path)
+    present: dict[str, str] = {}
+    gone: list[str] = []
+    same: dict[str, str] = {}
+    for name, found in entries.items():
+        entry = found[0]
+        if entry.mode == GITLINK:
+            continue
+        facts = _lstat(f"{root}/{name}") if _is_folder(root, name.rpartition("/")[0], folders) else None
+        mode = _mode(facts) if facts else None
+        if facts is None or mode is None:
+            if not entry.hidden or entry.stage != "0":
+                gone.append(name)
+            continue
+        if mode != entry.mode and LINK not in {mode, entry.mode} and not _has_modes(at, settings):
+            mode = entry.mode
+        if entry.stage != "0" or not _is_unchanged(entry, mode, facts, refreshed_at):
+            present[name] = mode
+        else:
+            same[name] = mode
+    return present, gone, same
+
+
+def _lost(at: Checkout, entries: Entries, there: Mapping[str, str]) -> dict[str, str]:
+    """Of the tracked files those whose content in the index the repository has not, or cannot read, any more."""
+    if not there:
+        return {}
+    missing = _missing(at, {entries[name][0].oid for name in there})
+    return {name: mode for name, mode in there.items() if entries[name][0].oid in missing}
+
+
+def _lost_outside(at: Checkout, env: Mapping[str, str], head: str | None) -> dict[str, str]:
+    """Files on disk that are in HEAD and not in the index, whose content in HEAD the repository has lost."""
+    if head is None:
+        return {}
+    how = ("diff-index", "--cached", "--raw", "--no-renames", "--diff-filter=D", "-z", head, "--")
+    told = nul_list(at.run(*how, env=env, ok_codes=(0, 128)))
+    oids = {name: fields.split()[2] for fields, name in zip(told[::2], told[1::2], strict=True)}
+    missing = _missing(at, set(oids.values())) if oids else set()
+    return _present(at.path, [name for name, oid in oids.items() if oid in missing])
+
+
+def _missing(at: Checkout, oids: Iterable[str]) -> set[str]:
+    """Of these blobs those that the repository has not, or cannot read, any more."""
+    asked = list(oids)
+    told = at.run("cat-file", "--batch-check=%(objecttype)", stdin="".join(f"{oid}\n" for oid in asked).encode())
+    return {oid for oid, kind in zip(asked, told.splitlines(), strict=True) if kind != b"blob"}
+
+
+def _has_modes(at: Checkout, asked: list[bool]) -> bool:
+    """Whether the file system keeps executable bits; asked once."""
+    if not asked:
+        told = at.run("config", "--type=bool", "--get", "core.fileMode", ok_codes=(0, 1, 128))
+        asked.append(told.strip() != b"false")
+    return asked[0]
+
+
+def _is_unchanged(entry: Entry, mode: str, facts: os.stat_result, refreshed_at: int | None) -> bool:
+    if entry.intended or refreshed_at is None or entry.mtime >= refreshed_at or entry.mode != mode:
+        return False
+    known = entry.ctime, entry.mtime, entry.inode, entry.size
+    return known == (facts.st_ctime_ns, facts.st_mtime_ns, facts.st_ino & _WORD, facts.st_size & _WORD)
+
+
+def _is_folder(root: str, name: str, known: dict[str, bool]) -> bool:
+    """Whether the path leads through folders only, and through no link."""
+    if name not in known:
+        facts = _lstat(f"{root}/{name}") if _is_folder(root, name.rpartition("/")[0], known) else None
+        known[name] = facts is not None and stat.S_ISDIR(facts.st_mode)
+    return known[name]
+
+
+def _present(path: Path, names: Iterable[str]) -> dict[str, str]:
+    modes = {name: on_disk(path, name) for name in names if not is_named_like_git(name)}
+    return {name: mode for name, mode in modes.items() if mode is not None}
+
+
+def _index_tree(at: Checkout, env: Mapping[str, str], entries: Entries, *, stages: bool) -> str:
+    if not stages:
+        return _write_tree(at, env)
+    staged = [(name, entry) for name, found in entries.items() for entry in found if not entry.intended]
+    return tree_of(at, [(entry.mode, entry.oid, f"{entry.stage}/{name}") for name, entry in staged])
+
+
+def _moved(path: Path, submodules: Mapping[str, str]) -> dict[str, str]:
+    """Submodules that are at another commit than the index records."""
+    heads = {name: _head_of(path / name) for name in submodules}
+    return {name: head for name, head in heads.items() if head not in {"", submodules[name]}}
+
+
+def _head_of(path: Path) -> str:
+    try:
+        return head_commit(path) or ""
+    except SwarmError:
+        return ""
+
+
+def _store(at: Checkout, stamps: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+    """Write small files as packs, which is several times faster than one object file each."""
+    small = [name for name, stamp in stamps.items() if stamp and stamp[2] <= _SMALL]
+    chosen = set(small)
+    found = hash_files(at, [name for name in stamps if name not in chosen], write=True)
+    batch: list[str] = []
+    waiting = 0
+    for name in small:
+        batch.append(name)
+        waiting += stamps[name][2]
+        if waiting > _AT_ONCE:
+            found |= _import(at, batch)
+            batch, waiting = [], 0
+    return found | _import(at, batch)
+
+
+def _import(at: Checkout, names: Sequence[str]) -> dict[str, str]:
+    if not names:
+        return {}
+    contents = [_read(_join(str(at.path), name)) for name in names]
+    told = [b"blob\nmark :%d\ndata %d\n%s\n" % (n, len(c), c) for n, c in enumerate(contents, start=1)]
+    with tempfile.TemporaryDirectory(prefix="swarm-marks-") as folder:
+        marks = Path(folder) / "marks"
+        how = ("fast-import", "--quiet", "--depth=0", f"--export-marks={marks}")
+        at.run("-c", "fastimport.unpackLimit=0", "-c", "pack.compression=1", *how, stdin=b"".join(told))
+        pairs = [line.split() for line in marks.read_text().splitlines()]
+    return {names[int(mark[1:]) - 1]: oid for mark, oid in pairs}
+
+
+def _read(place: str) -> bytes:
+    """A link's target or a file's content; nothing else is opened, not even for a moment."""
+    facts = os.lstat(place)
+    if stat.S_ISLNK(facts.st_mode):
+        return os.fsencode(Path(place).readlink())
+    fd = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as source:
+        return source.read()
+
+
+def _refuse_changed(root: str, before: Mapping[str, tuple[int, ...]], cause: Exception | None = None) -> None:
+    changed = [name for name, stamp in before.items() if _stamp(root, name) != stamp]
+    if changed:
+        raise not_stored("files change while they are being stored", changed) from cause
+
+
+def _stamp(root: str, name: str) -> tuple[int, ...]:
+    facts = _lstat(_join(root, name))
+    return (facts.st_mode, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns) if facts else ()
+
+
+def _is_link(root: str, name: str) -> bool:
+    facts = _lstat(_join(root, name))
+    return facts is not None and stat.S_ISLNK(facts.st_mode)
+
+
+def _join(root: str, name: str) -> str:
+    return name if name.startswith("/") else f"{root}/{name}"
+
+
+def _lstat(place: str) -> os.stat_result | None:
+    try:
+        return os.lstat(place)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _mode(facts: os.stat_result) -> str | None:
     if stat.S_ISLNK(facts.st_mode):
         return LINK
     if stat.S_ISREG(facts.st_mode):
@@ -90,111 +460,18 @@ def on_disk(path: Path, name: str) -> str | None:
     return None
 
 
-def index_entries(path: Path) -> dict[str, list[Entry]]:
-    """Every entry of the index by path; unmerged paths have several."""
-    found: dict[str, list[Entry]] = {}
-    for line in nul_list(_git(path, "ls-files", "--stage", "-v", "-z")):
-        facts, _, name = line.partition("\t")
-        flag, mode, oid, stage = facts.split(" ")
-        found.setdefault(name, []).append(Entry(mode, oid, stage, flag))
-    return found
-
-
-def _take(path: Path, gitlinks: Mapping[str, str]) -> Snapshot:
-    entries = index_entries(path)
-    modes, intended = _changed_modes(path)
-    fresh = untracked_files(path)
-    suspects = {*modes, *_hidden(entries, path), *_unmerged(entries)}
-    tracked = [name for name in suspects if not _is_gitlink(entries.get(name, []))]
-    present = _present(path, [*tracked, *(name for name in fresh if not name.endswith("/"))], modes)
-    oids = hash_files(path, list(present), write=True)
-    gone = [name for name in tracked if name not in present]
-    changed = [
-        name
-        for name, mode in present.items()
-        if name in intended or not _same(entries.get(name, []), mode, oids[name])
-    ]
-    with scratch_index(path) as env:
-        index_tree = _write_tree(path, env) if not _unmerged(entries) else None
-        lines = [("0", "0" * len(entries[name][0].oid), name) for name in (*gone, *_unmerged(entries))]
-        lines += [(present[name], oids[name], name) for name in changed]
-        lines += [(GITLINK, oid, name) for name, oid in gitlinks.items() if name in entries]
-        _update(path, env, lines)
-        tree = _write_tree(path, env)
-    return Snapshot(
-        tree=tree,
-        index_tree=index_tree,
-        submodules=initialised_submodules(path, entries),
-        nested=[name.rstrip("/") for name in fresh if name.endswith("/")],
-    )
-
-
-def _changed_modes(path: Path) -> tuple[dict[str, str], set[str]]:
-    """Files whose stat data differ from the index, with the mode git sees; content is compared later.
-
-    The second result are the files only promised to the index (`git add --intent-to-add`).
-    """
-    listed = nul_list(_git(path, "diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=all"))
-    raw = [(name, facts.split(" ")) for facts, name in zip(listed[::2], listed[1::2], strict=True)]
-    return {name: facts[1] for name, facts in raw}, {name for name, facts in raw if facts[4] == "A"}
-
-
-def _hidden(entries: Mapping[str, list[Entry]], path: Path) -> list[str]:
-    """Entries git does not compare with the disk: assume-unchanged (lower case) and skip-worktree."""
-    flagged = [name for name, found in entries.items() if found[0].flag.islower() or found[0].flag == "S"]
-    return [name for name in flagged if os.path.lexists(path / name) and on_disk(path, name) is not None]
-
-
-def _unmerged(entries: Mapping[str, list[Entry]]) -> list[str]:
-    return [name for name, found in entries.items() if any(entry.stage != "0" for entry in found)]
-
-
-def _is_gitlink(found: Iterable[Entry]) -> bool:
-    return any(entry.mode == GITLINK for entry in found)
-
-
-def _present(path: Path, names: Iterable[str], modes: Mapping[str, str]) -> dict[str, str]:
-    present: dict[str, str] = {}
-    for name in names:
-        there = on_disk(path, name)
-        if there is not None:
-            trusted = modes.get(name, "000000")
-            usable = trusted in {"100644", "100755"} and there != LINK
-            present[name] = trusted if usable else there
-    return present
-
-
-def _same(found: Sequence[Entry], mode: str, oid: str) -> bool:
-    return len(found) == 1 and (found[0].stage, found[0].mode, found[0].oid) == ("0", mode, oid)
-
-
-def _update(path: Path, env: Mapping[str, str], lines: Iterable[tuple[str, str, str]]) -> None:
-    told = "".join(f"{mode} {oid}\t{name}\0" for mode, oid, name in lines)
-    _git(path, "update-index", "-z", "--index-info", env=env, stdin=os.fsencode(told))
-
-
-def _write_tree(path: Path, env: Mapping[str, str]) -> str:
-    return text(path, "write-tree", env=env)
-
-
-def initialised_submodules(path: Path, entries: Mapping[str, list[Entry]]) -> dict[str, str]:
-    """Submodules that have a repository in the worktree, with the commit the index records."""
-    links = {name: found[0].oid for name, found in entries.items() if _is_gitlink(found)}
-    return {name: oid for name, oid in links.items() if (path / name / ".git").exists()}
-
-
 def _needs_argument(name: str) -> bool:
     """`hash-object --stdin-paths` reads lines: it strips a carriage return and unquotes a leading quote."""
     return "\n" in name or name.startswith('"') or name.endswith("\r")
 
 
-def _hash_links(path: Path, links: Sequence[str], *, write: bool) -> dict[str, str]:
+def _hash_links(at: Checkout, links: Sequence[str], *, write: bool) -> dict[str, str]:
     if not links:
         return {}
     with tempfile.TemporaryDirectory(prefix="swarm-links-") as folder:
         copies = [Path(folder) / str(number) for number in range(len(links))]
         for copy, name in zip(copies, links, strict=True):
-            copy.write_bytes(os.fsencode((path / name).readlink()))
+            copy.write_bytes(os.fsencode((at.path / name).readlink()))
         asked = "".join(f"{copy}\n" for copy in copies).encode()
         how = ("hash-object", *(("-w",) if write else ()), "--no-filters", "--stdin-paths")
-        return dict(zip(links, _git(path, *how, stdin=asked).decode().split(), strict=True))
+        return dict(zip(links, at.run(*how, stdin=asked).decode().split(), strict=True))

@@ -1,34 +1,24 @@
-"""Worktrees: made, found, moved and removed so that an attempt killed at any instant can be repeated.
+"""Worktrees: made, found and moved so that an attempt killed at any instant can be repeated.
 
 The repository's lock covers only git's bookkeeping; files are checked out after it is released.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from swarm_core import locks
-from swarm_core.errors import CommandFailed, Conflict, InvalidInput, NotFound
-from swarm_core.git import admin, snapshot
+from swarm_core.errors import CommandFailed, NotFound
+from swarm_core.git import admin
 from swarm_core.git.adoption import switch_adopted
-from swarm_core.git.changes import is_dirty
-from swarm_core.git.command import (
-    LONG_TIMEOUT,
-    _git,
-    check_branch_name,
-    check_commit_id,
-    run_post_checkout,
-    text,
-)
+from swarm_core.git.command import _git, check_branch_name, check_commit_id, run_post_checkout, text
 from swarm_core.git.identity import FIXED_DATE, IDENTITY
-from swarm_core.git.refs import branches, current_branch, git_dirs, head_commit, ref_commit
+from swarm_core.git.refs import branches, git_dirs, head_commit, ref_commit
+from swarm_core.git.worktree_files import check_out
 
-_MAX_WORKERS = 4
 _INITIALIZING = "initializing"  # git's own lock while it makes a worktree, left behind when it is killed
 
 
@@ -113,7 +103,12 @@ def is_unmade(repo: str | Path, path: str | Path) -> bool:
     entry = admin.find(git_dirs(repo)[1], place)
     if entry is None or entry.is_whole:
         return False
-    return not place.is_dir() or {item.name for item in place.iterdir()} <= {".git"}
+    if not os.path.lexists(place):
+        return True
+    if place.is_symlink() or not place.is_dir():
+        return False
+    content = {item.name for item in place.iterdir()}
+    return not content or (content == {".git"} and not entry.is_ready)
 
 
 def is_checked_out(repo: str | Path, path: str | Path) -> bool:
@@ -132,31 +127,6 @@ def move_worktree(repo: str | Path, src: str | Path, dst: str | Path, *, lock: P
     """Move a worktree; twice is safe. Raises Conflict (WORKTREE_EXISTS) when `dst` is something else."""
     with locks.hold(lock) as fd:
         relocate(Path(repo), real(src), real(dst), keep_open=(fd,))
-
-
-def remove_worktree(repo: str | Path, path: str | Path, *, lock: Path, force: bool = False) -> None:
-    """Remove a worktree and its registration; twice is safe, and a killed removal can be repeated.
-
-    Without `force` a worktree with uncommitted work, submodules, a lock or commits on no branch is refused with
-    Conflict. With it all of these go: preserve them first.
-    """
-    place = real(path)
-    common_dir = git_dirs(repo)[1]
-    if place == real(repo):
-        raise InvalidInput(f"{place} is the main checkout, not a linked worktree")
-    entry = admin.find(common_dir, place)
-    if entry is not None and not force:
-        _refuse_loss(entry)
-    with locks.hold(lock):
-        entry = admin.find(common_dir, place)
-        if entry is None:
-            admin.clear_leftovers(common_dir, place)
-            with contextlib.suppress(FileNotFoundError):
-                place.rmdir()
-        else:
-            _set_aside(entry)
-    for trash in place.parent.glob(f".{_glob_escape(place.name)}.removed-*"):
-        admin.remove_tree(trash)
 
 
 def repair_worktrees(repo: str | Path, paths: Sequence[str | Path]) -> None:
@@ -260,7 +230,12 @@ def _clear_for(wanted: _Wanted, common_dir: Path) -> None:
     admin.drop_stale_branch_lock(common_dir, wanted.branch)
     elsewhere = admin.holders(common_dir, wanted.branch)
     if elsewhere and wanted.commit is not None:
-        raise admin.taken(wanted.path, f"branch {wanted.branch} is checked out at {elsewhere[0]}")
+        where = admin.checkout_of(common_dir, elsewhere[0])
+        raise admin.taken(
+            wanted.path,
+            f"branch {wanted.branch} is checked out at {where}",
+            hint=f"go on there, or check another branch out in {where} first",
+        )
 
 
 def _branch_waits(wanted: _Wanted, common_dir: Path) -> bool:
@@ -289,16 +264,7 @@ def _fill(
     if wanted.branch is not None:
         admin.drop_stale_branch_lock(git_dirs(wanted.repo)[1], wanted.branch)
     if wanted.commit is not None:
-        # On two cores parallel checkout costs 1.5 times the CPU and gains no time.
-        workers = min(_MAX_WORKERS, max(1, (os.cpu_count() or 1) // 2))
-        _git(
-            wanted.path,
-            "-c",
-            f"checkout.workers={workers}",
-            *("reset", "--hard", "--no-recurse-submodules", "--quiet"),
-            keep_open=keep_open,
-            timeout=LONG_TIMEOUT,
-        )
+        check_out(wanted.path, wanted.commit, keep_open=keep_open)
         if hook:
             run_post_checkout(wanted.path, None, wanted.commit)
     entry.mark_ready()
@@ -324,40 +290,3 @@ def _entry(block: str) -> WorktreeEntry:
         locked=fields.get("locked", _INITIALIZING) != _INITIALIZING,
         prunable="prunable" in fields,
     )
-
-
-def _refuse_loss(entry: admin.Admin) -> None:
-    why = None
-    if entry.is_locked:
-        why = "is locked"
-    elif not entry.path.exists():
-        return
-    elif snapshot.initialised_submodules(entry.path, snapshot.index_entries(entry.path)):
-        why = "has submodules whose commits live inside it"
-    elif is_dirty(entry.path):
-        why = "has uncommitted work"
-    elif current_branch(entry.path) is None and not is_reachable(entry.path, "HEAD"):
-        why = "is at a commit that is on no branch"
-    if why:
-        raise Conflict(
-            f"the worktree {entry.path} {why}",
-            hint="preserve the work first, then remove with force",
-            details={"path": str(entry.path)},
-        )
-
-
-def is_reachable(path: Path, commit: str) -> bool:
-    """Whether some branch, tag, remote branch or preserved snapshot contains the commit."""
-    return bool(_git(path, "for-each-ref", "--count=1", "--format=x", "--contains", commit))
-
-
-def _set_aside(entry: admin.Admin) -> None:
-    """Rename the folder before dropping the entry, so that a kill leaves no half-deleted worktree."""
-    trash = entry.path.parent / f".{entry.path.name}.removed-{secrets.token_hex(4)}"
-    with contextlib.suppress(FileNotFoundError):
-        entry.path.rename(trash)
-    admin.forget(entry)
-
-
-def _glob_escape(name: str) -> str:
-    return "".join(f"[{char}]" if char in "*?[" else char for char in name)

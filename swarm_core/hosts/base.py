@@ -6,7 +6,7 @@ A host that answers with a failure raises a SwarmError; one that does not answer
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypedDict
+from typing import Any, NotRequired, Protocol, TypedDict
 
 from swarm_core.github_token import Token
 
@@ -21,13 +21,14 @@ KEYS = HARMLESS | {
 
 
 class RepoFacts(TypedDict):
-    """`remote` is the name of the remote whose address is `remote_url`."""
+    """`remote` is the name of the remote whose address is `remote_url`; `remotes` are all addresses by name."""
 
     repo_path: str
     base_branch: str
     base_commit: str | None
     remote: str | None
     remote_url: str | None
+    remotes: dict[str, str]
     branches: list[str]
 
 
@@ -110,8 +111,11 @@ class LogFacts(TypedDict):
 
 
 class InstanceFacts(TypedDict):
+    """`link` is why the folder's `.git` does not lead to an entry that registers the folder; empty if it does."""
+
     session: SessionFacts | None
     worktree: bool
+    link: str
     reading: ReadingFacts | None
 
 
@@ -120,6 +124,13 @@ class PreservedFacts(TypedDict):
     commit: str
     files: int
     bytes: int
+
+
+class RestoredFacts(TypedDict):
+    """`left` names what was stored and stays under the ref alone."""
+
+    files: list[str]
+    left: list[str]
 
 
 class ChangeFacts(TypedDict):
@@ -151,10 +162,35 @@ class BranchFacts(TypedDict):
     deleted: int
 
 
+class IgnoredFacts(TypedDict):
+    path: str
+    bytes: int
+
+
+class KeptFacts(TypedDict):
+    """A folder that a removal would keep, why, which is one of models.KEPT, and files that are the reason."""
+
+    path: str
+    reason: str
+    files: NotRequired[list[str]]
+
+
 class Leftovers(TypedDict):
-    """What removing an instance would take away."""
+    """What removing an instance would take away.
+
+    Uncommitted files are stored: `dirty` names the first of them. What git ignores is not: `ignored` has the
+    largest of the topmost ignored files and folders. `bytes` is what the whole worktree takes on the disk. With
+    `kept` nothing would be taken away, and nothing is said of the files.
+    """
+
+    kept: KeptFacts | None
 
     dirty_files: int
+    dirty: list[str]
+    dirty_bytes: int
+    ignored_paths: int
+    ignored: list[IgnoredFacts]
+    ignored_bytes: int
     own_commits: int
     bytes: int
 
@@ -179,7 +215,9 @@ class IntegrateOrder(TypedDict):
     """Commits to be merged in order onto `base_commit`, or onto the local `base_branch` where it is now.
 
     `check` is a command that must succeed on the result, none when empty. `land` moves the base branch there.
-    `scratch` names the folder it is done in: two with the same name exclude one another.
+    `scratch` names the folder it is done in: two with the same name exclude one another. A result with the files
+    of `checked_tree` is not checked. `made` are the commits of an earlier result of the same heads: those are
+    landed as they are, but for the message of the last one if `reword`.
     """
 
     repo_path: str
@@ -190,6 +228,9 @@ class IntegrateOrder(TypedDict):
     check_timeout: float
     land: bool
     scratch: str
+    checked_tree: NotRequired[str]
+    made: NotRequired[list[str]]
+    reword: NotRequired[bool]
 
 
 class ConflictFacts(TypedDict):
@@ -205,13 +246,17 @@ class CheckFacts(TypedDict):
 
 
 class IntegrateFacts(TypedDict):
-    """`commits` holds the commit after each head; the same as before one that brought nothing new."""
+    """`commits` holds the commit after each head; the same as before one that brought nothing new.
+
+    `tree` names the files of the result, "" when there is none.
+    """
 
     base_commit: str
     commits: list[str]
     conflict: ConflictFacts | None
     check: CheckFacts | None
     landed: bool
+    tree: str
 
 
 class CheckoutFacts(TypedDict):
@@ -246,23 +291,44 @@ class Host(Protocol):
         """Make the worktree again on its existing branch, or on the branch made anew at `head_commit`."""
         ...
 
-    def publish(self, place: Place, ref: str) -> PreservedFacts | None:
-        """Store uncommitted work, and commits that are on no branch, under `ref`; None when there is none.
+    def set_aside(self, place: Place, ref: str) -> PreservedFacts | None:
+        """Move the worktree out of the way, store what is not committed under `ref` and read it back.
 
-        What an earlier attempt stored stays: a repeat stores beside it, under the ref it returns.
+        What an earlier attempt stored stays: a repeat stores beside it, under the ref it returns. Raises Conflict
+        (WORKTREE_KEPT) when the folder is not the worktree that was registered.
         """
         ...
 
-    def preserved_refs(self, repo_path: str, instance_id: str) -> dict[str, str]:
-        """The refs under which a repository holds an instance's work, with their commits."""
+    def preserved_refs(self, repo_path: str, instance_id: str | None) -> dict[str, str]:
+        """The refs under which a repository holds an instance's work, or that of all, with their commits."""
         ...
 
-    def restore_work(self, place: Place, ref: str) -> list[str]:
-        """Bring the files stored under `ref` back into the worktree."""
+    def preserved_work(self, repo_path: str, ref: str) -> PreservedFacts | None:
+        """What such a ref holds; None when it is gone or swarm did not make it."""
         ...
 
-    def remove_worktree(self, place: Place) -> None:
-        """Delete the worktree and its registration; the caller has published what is worth keeping."""
+    def forget_preserved(self, repo_path: str, ref: str, commit: str) -> bool:
+        """Delete a ref of preserved work that is at `commit`; False if it is gone already."""
+        ...
+
+    def restore_work(self, place: Place, ref: str) -> RestoredFacts:
+        """Bring what is stored under `ref` back into the worktree."""
+        ...
+
+    def remove_worktree(self, place: Place, *, last: bool) -> list[str]:
+        """Delete the worktree that was set aside, and its registration.
+
+        If something was written since it was stored, nothing is deleted and the names are returned, or at the
+        `last` try the folder is put back and Conflict (WORKTREE_KEPT) raised.
+        """
+        ...
+
+    def put_back(self, place: Place) -> None:
+        """Undo `set_aside`, unless something else has taken the place or the deletion has begun."""
+        ...
+
+    def require_registered(self, place: Place) -> None:
+        """Raise Conflict (WORKTREE_MISMATCH) if a folder is there that is not the registered worktree."""
         ...
 
     def is_taken(self, instance_id: str, worktree_path: str) -> bool:
@@ -275,6 +341,14 @@ class Host(Protocol):
 
     def has_commit(self, repo_path: str, branch: str, commit: str) -> bool:
         """Whether the commit is on the branch; not on one that does not exist."""
+        ...
+
+    def base_tip(self, repo_path: str, base_branch: str, *, at_remote: bool) -> str | None:
+        """Where a base branch is: here, or at a remote when it was last fetched. No git is started."""
+        ...
+
+    def commits_beyond(self, repo_path: str, base: str, head: str) -> dict[str, list[str]] | None:
+        """The commits that lead to `head` and not to `base`, with their parents; None if git cannot list them."""
         ...
 
     def is_merged(self, repo_path: str, branch_or_commit: str, into: str) -> bool:
@@ -297,6 +371,17 @@ class Host(Protocol):
 
     def fetch(self, repo_path: str, remote: str, branch: str, token: Token | None) -> str | None:
         """Bring the remote's branch to refs/remotes and return its commit; None when it is not there."""
+        ...
+
+    def replaced(self, repo_path: str) -> list[str]:
+        """The replace refs of a repository, and `info/grafts`: what shows other objects than were committed."""
+        ...
+
+    def require_sound(self, repo_path: str, bases: list[str], head: str) -> None:
+        """Raise Conflict (DAMAGED_OBJECTS) if an object that the commit brings is not what its name says.
+
+        Its base is the first of the branches and commits that exists; without one all that it has is read.
+        """
         ...
 
     def predict(self, repo_path: str, ours: str, theirs: str) -> PredictionFacts:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from swarm_core import cancel
+from swarm_core import cancel, files, proc
 from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import ExternalFailure, TimedOut
@@ -36,7 +36,8 @@ def start(settings: Settings, tmux: Tmux, order: StartOrder, environ: Mapping[st
         write_private(folder / name, text.encode(errors="surrogateescape"))
     environment = _environment(settings, order, environ, folder)
     order_path, ready_path = folder / "order", folder / "ready"
-    write_private(order_path, launcher.pack(order["cwd"], _argv(order), environment))
+    order_file = launcher.pack(order["cwd"], proc.user_umask(), _argv(order), environment)
+    write_private(order_path, order_file)
     with _ready_pipe(ready_path) as ready:
         pane = tmux.new_session(
             order["instance_id"],
@@ -62,7 +63,7 @@ def _argv(order: StartOrder) -> list[str]:
 
 def _resumable(path: Path, order: StartOrder) -> bool:
     """Whether the conversation is there; one that its program was killed in is made ready to go on at its end."""
-    with path.open("rb") as file:
+    with files.open_regular(path) as file:
         missing = table.get(order["agent"]).mend_log(file)
     if missing:
         with path.open("ab") as file:

@@ -8,9 +8,9 @@ import os
 import sys
 
 
-def pack(cwd: str, argv: "list[str]", environment: "dict[str, str]") -> bytes:
-    """The order file: folder, number of arguments, arguments, NAME=value pairs, each ended by NUL."""
-    fields = [cwd, str(len(argv)), *argv, *(f"{k}={v}" for k, v in environment.items())]
+def pack(cwd: str, umask: int, argv: "list[str]", environment: "dict[str, str]") -> bytes:
+    """The order file: folder, umask, number of arguments, arguments, NAME=value pairs, each ended by NUL."""
+    fields = [cwd, str(umask), str(len(argv)), *argv, *(f"{k}={v}" for k, v in environment.items())]
     return b"".join(os.fsencode(f) + b"\0" for f in fields)
 
 
@@ -18,14 +18,15 @@ def main(order_path: str, ready_path: str) -> None:
     with open(order_path, "rb") as file:  # noqa: PTH123
         fields = file.read().split(b"\0")[:-1]
     os.unlink(order_path)  # noqa: PTH108
-    cwd, count = fields[0], int(fields[1])
-    argv = fields[2 : 2 + count]
-    environment = dict(pair.split(b"=", 1) for pair in fields[2 + count :])
+    cwd, umask, count = fields[0], int(fields[1]), int(fields[2])
+    argv = fields[3 : 3 + count]
+    environment = dict(pair.split(b"=", 1) for pair in fields[3 + count :])
     # TMUX is left out: with it, `tmux kill-server` typed by one agent would end them all.
     if b"TERM" in os.environb:
         environment[b"TERM"] = os.environb[b"TERM"]
     ready = _open_ready(ready_path)
     try:
+        os.umask(umask)  # the user's own, not the tmux server's
         os.chdir(cwd)
         os.execvpe(argv[0], argv, environment)  # noqa: S606
     except OSError as error:

@@ -18,7 +18,7 @@ from swarm_core import git
 from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, InvalidInput, NotFound
-from swarm_core.git import commits, diffs, history, push, retire
+from swarm_core.git import admin, commits, diffs, history, ignored, push, refs, removal, retire, sound
 from swarm_core.github_token import Token
 from swarm_core.hosts import environment, look, merging, warm
 from swarm_core.hosts.base import (
@@ -30,6 +30,7 @@ from swarm_core.hosts.base import (
     InstanceFacts,
     IntegrateFacts,
     IntegrateOrder,
+    KeptFacts,
     Leftovers,
     LogFacts,
     Place,
@@ -37,6 +38,7 @@ from swarm_core.hosts.base import (
     PreservedFacts,
     ReadingFacts,
     RepoFacts,
+    RestoredFacts,
     SessionFacts,
     StartOrder,
     Talk,
@@ -62,7 +64,7 @@ class LocalHost:
 
     def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
         self._settings = settings
-        self._environ = environment.for_agents(environ)
+        self._environ = environment.for_agents(environ, ceiling=settings.worktrees.resolve())
         outside = settings.tmux_socket.parent
         if outside != settings.home and outside.exists():
             check_own(outside)
@@ -102,6 +104,7 @@ class LocalHost:
             "base_commit": resolved.commit,
             "remote": push.remote_name(info.path) if info.remote_url else None,
             "remote_url": info.remote_url,
+            "remotes": info.remotes,
             "branches": sorted(git.branches(info.path)),
         }
 
@@ -142,46 +145,51 @@ class LocalHost:
         )
 
     @file_errors()
-    def publish(self, place: Place, ref: str) -> PreservedFacts | None:
-        if not Path(place["worktree_path"]).is_dir():
-            return None
+    def set_aside(self, place: Place, ref: str) -> PreservedFacts | None:
+        repo, path = place["repo_path"], place["worktree_path"]
         if not self._has_repo(place):
             self._refuse_orphan(place)
-        if git.is_unmade(place["repo_path"], place["worktree_path"]):
             return None
-        if (commit := self.lost_branch(place)) is not None:
-            self.revive_branch(place, commit)
-        free = self._free_ref(place, ref)
-        kept = git.preserve(
-            place["worktree_path"],
-            ref=free,
-            message=f"work of {place['instance_id']}",
-            unfinished=not git.is_checked_out(place["repo_path"], place["worktree_path"]),
-        )
-        if kept is None:
-            return None
-        return {"ref": kept.ref, "commit": kept.commit, "files": kept.files, "bytes": kept.bytes}
+        lock, message = self._settings.repo_lock(repo), f"work of {place['instance_id']}"
+        with removal.kept_unless_stored(repo, path, lock):
+            free = self._free_ref(place, ref)
+            kept = removal.store(repo, path, lock=lock, ref=free, message=message, branch=place["branch"])
+        return _preserved_facts(kept)
 
-    def preserved_refs(self, repo_path: str, instance_id: str) -> dict[str, str]:
+    def preserved_refs(self, repo_path: str, instance_id: str | None) -> dict[str, str]:
         return dict(git.preserved_refs(repo_path, instance_id))
 
-    @file_errors()
-    def restore_work(self, place: Place, ref: str) -> list[str]:
-        return git.restore(place["worktree_path"], ref=ref)
+    def preserved_work(self, repo_path: str, ref: str) -> PreservedFacts | None:
+        return _preserved_facts(git.measure_preserved(repo_path, ref))
 
     @file_errors()
-    def remove_worktree(self, place: Place) -> None:
-        here = os.path.realpath(place["worktree_path"])
+    def forget_preserved(self, repo_path: str, ref: str, commit: str) -> bool:
+        return git.delete_ref(repo_path, ref, commit)
+
+    @file_errors()
+    def restore_work(self, place: Place, ref: str) -> RestoredFacts:
+        back = git.restore(place["worktree_path"], ref=ref)
+        return {"files": back.files, "left": back.left}
+
+    @file_errors()
+    def remove_worktree(self, place: Place, *, last: bool) -> list[str]:
         if not self._has_repo(place):
             self._refuse_orphan(place)
-            return
-        if any(w.locked and w.path == here for w in git.list_worktrees(place["repo_path"])):
-            raise Conflict(
-                f"the worktree {here} was locked by a person",
-                hint=f"`git worktree unlock {here}` allows removing it",
-            )
-        lock = self._settings.repo_lock(place["repo_path"])
-        git.remove_worktree(place["repo_path"], place["worktree_path"], lock=lock, force=True)
+            return []
+        repo, path = place["repo_path"], place["worktree_path"]
+        changed = removal.discard(repo, path, lock=self._settings.repo_lock(repo), last=last)
+        return [merging.printable(name) for name in changed[:_DIRTY_NAMED]]
+
+    @file_errors()
+    def put_back(self, place: Place) -> None:
+        if self._has_repo(place):
+            lock = self._settings.repo_lock(place["repo_path"])
+            removal.put_back(place["repo_path"], place["worktree_path"], lock=lock)
+
+    @file_errors()
+    def require_registered(self, place: Place) -> None:
+        if self._has_repo(place):
+            removal.require_registered(place["repo_path"], place["worktree_path"])
 
     def is_taken(self, instance_id: str, worktree_path: str) -> bool:
         return os.path.lexists(worktree_path) or self._settings.instance_dir(instance_id).exists()
@@ -192,6 +200,17 @@ class LocalHost:
     def has_commit(self, repo_path: str, branch: str, commit: str) -> bool:
         tip = _commit_of(repo_path, branch)
         return tip is not None and commits.count_beyond(repo_path, commit, [tip]) == 0
+
+    def base_tip(self, repo_path: str, base_branch: str, *, at_remote: bool) -> str | None:
+        there = [f"refs/remotes/origin/{base_branch}"] if at_remote else []
+        try:
+            found = (refs.ref_commit(repo_path, ref) for ref in (*there, f"refs/heads/{base_branch}"))
+            return next((commit for commit in found if commit is not None), None)
+        except NotFound:  # a repository that is gone has no branches
+            return None
+
+    def commits_beyond(self, repo_path: str, base: str, head: str) -> dict[str, list[str]] | None:
+        return history.beyond(repo_path, base, head)
 
     def is_merged(self, repo_path: str, branch_or_commit: str, into: str) -> bool:
         try:
@@ -209,6 +228,16 @@ class LocalHost:
 
     def fetch(self, repo_path: str, remote: str, branch: str, token: Token | None) -> str | None:
         return push.fetch(repo_path, remote, branch, token=token)
+
+    def replaced(self, repo_path: str) -> list[str]:
+        try:
+            return [merging.printable(name) for name in git.replaced(repo_path)]
+        except NotFound:  # a repository that is gone shows nothing at all
+            return []
+
+    def require_sound(self, repo_path: str, bases: list[str], head: str) -> None:
+        found = (_commit_of(repo_path, base) for base in bases)
+        sound.require_sound(repo_path, next((commit for commit in found if commit), None), head)
 
     def predict(self, repo_path: str, ours: str, theirs: str) -> PredictionFacts:
         found = git.predict_merge(repo_path, ours, theirs)
@@ -235,6 +264,8 @@ class LocalHost:
 
     @file_errors()
     def folder_state(self, folder: str) -> FolderFacts:
+        if not os.path.lexists(os.path.join(folder, ".git")):  # noqa: PTH118
+            raise NotFound(f"{folder} has no .git", code="GIT_REPOSITORY_NOT_FOUND")
         dirty = git.dirty_files(folder)
         stamps = {merging.printable(name): stamp(folder, name) for name in dirty[:_STAMPED]}
         return {
@@ -248,15 +279,18 @@ class LocalHost:
     def delete_branch(self, place: Place) -> bool:
         if not self._has_repo(place):
             return False
-        return history.delete_if_elsewhere(place["repo_path"], place["branch"])
+        lock = self._settings.repo_lock(place["repo_path"])
+        return git.delete_branch(place["repo_path"], place["branch"], lock=lock)
 
     def retire_branch(self, place: Place, commit: str, ref: str) -> bool:
         if not self._has_repo(place):
             return False
-        return retire.retire_branch(place["repo_path"], place["branch"], commit, ref=ref)
+        lock = self._settings.repo_lock(place["repo_path"])
+        return retire.retire_branch(place["repo_path"], place["branch"], commit, ref=ref, lock=lock)
 
     @file_errors()
     def lost_branch(self, place: Place) -> str | None:
+        self._require_linked(place)
         return history.lost_branch(place["worktree_path"], place["branch"])
 
     def revive_branch(self, place: Place, commit: str) -> None:
@@ -344,6 +378,7 @@ class LocalHost:
     @file_errors()
     def diff(self, place: Place, start: str | None, head: str | None, *, max_bytes: int) -> str:
         if Path(place["worktree_path"]).is_dir():
+            self._require_linked(place)
             return git.diff(place["worktree_path"], start, max_bytes=max_bytes)
         return self.diff_between(place["repo_path"], start, head, max_bytes=max_bytes) if head else ""
 
@@ -352,6 +387,7 @@ class LocalHost:
 
     @file_errors()
     def changes(self, place: Place) -> ChangeFacts:
+        self._require_linked(place)
         stats = git.change_stats(place["worktree_path"], place["base_commit"])
         return {
             "head_commit": git.head_commit(place["worktree_path"]),
@@ -365,6 +401,7 @@ class LocalHost:
         repo, path = place["repo_path"], Path(place["worktree_path"])
         if not self._has_repo(place):
             raise NotFound(f"the repository {repo} is gone", code="GIT_REPOSITORY_NOT_FOUND")
+        self._require_linked(place)
         head, target = self.branch_tip(place), _commit_of(repo, base)
         before = [c for c in (target, place["base_commit"]) if c]
         found = commits.Comparison(None, [], 0, 0)
@@ -398,18 +435,29 @@ class LocalHost:
 
     @file_errors()
     def leftovers(self, place: Place) -> Leftovers:
-        path = Path(place["worktree_path"])
-        present = path.is_dir()
+        repo_path, path = place["repo_path"], Path(place["worktree_path"])
+        if not self._has_repo(place):
+            self._refuse_orphan(place)
+        hindrance = removal.hindrance(repo_path, path)
+        waits = hindrance is not None and hindrance.reason in ("special", "stuck")
+        present = path.is_dir() and hindrance is None and not admin.link_problem(path)
+        found = ignored.going(path) if present else ignored.Going([], 0, [])
         return {
-            "dirty_files": len(git.dirty_files(str(path))) if present else 0,
-            "own_commits": history.own_commits(place["repo_path"], place["branch"], place["base_commit"]),
+            "kept": _kept(hindrance),
+            "dirty_files": len(found.stored),
+            "dirty": [merging.printable(name) for name in found.stored[:_DIRTY_NAMED]],
+            "dirty_bytes": found.stored_bytes,
+            "ignored_paths": len(found.ignored),
+            "ignored": [{"path": merging.printable(n), "bytes": size} for n, size in found.ignored[:_DIRTY_NAMED]],
+            "ignored_bytes": sum(size for _, size in found.ignored),
+            "own_commits": 0 if waits else history.own_commits(repo_path, place["branch"], place["base_commit"]),
             "bytes": _size(path) if present else 0,
         }
 
     @file_errors()
     def write_file(self, instance_id: str, name: str, text: str) -> str:
         path = self._own_file(instance_id, name)
-        write_private(path, text.encode())
+        write_private(path, text.encode(), synced=True)
         return str(path)
 
     @file_errors()
@@ -447,6 +495,12 @@ class LocalHost:
             raise InvalidInput(f"{name[:200]!r} is no file of an instance's own folder")
         return path
 
+    def _require_linked(self, place: Place) -> None:
+        """Refuse a folder in which git would work on another repository, without a git command if all is well."""
+        path = Path(place["worktree_path"])
+        if path.is_dir() and admin.link_problem(path):
+            self.require_registered(place)
+
     def _has_repo(self, place: Place) -> bool:
         return Path(place["repo_path"]).is_dir()
 
@@ -467,6 +521,19 @@ class LocalHost:
         taken = self.preserved_refs(place["repo_path"], place["instance_id"])
         numbered = (f"{ref}-{n}" for n in itertools.count(2))
         return next(name for name in itertools.chain([ref], numbered) if name not in taken)
+
+
+def _preserved_facts(kept: git.Preserved | None) -> PreservedFacts | None:
+    if kept is None:
+        return None
+    return {"ref": kept.ref, "commit": kept.commit, "files": kept.files, "bytes": kept.bytes}
+
+
+def _kept(found: removal.Hindrance | None) -> KeptFacts | None:
+    if found is None:
+        return None
+    facts: KeptFacts = {"path": str(found.path), "reason": found.reason}
+    return facts | {"files": list(found.files)} if found.files else facts
 
 
 def _commit_of(repo_path: str, base: str) -> str | None:

@@ -9,14 +9,18 @@ import re
 import secrets
 import stat
 import time
+from pathlib import Path
 
 from swarm_core.agents import table
 from swarm_core.agents.base import Agent, Reading
 from swarm_core.config import Settings
+from swarm_core.git import admin
 from swarm_core.hosts.base import InstanceFacts, ReadingFacts, SessionFacts, Talk, Watched
+from swarm_core.hosts.rounds import Rounds
 from swarm_core.models import Activity, Source, iso, parse_iso
 from swarm_core.tmux import command
-from swarm_core.tmux.panes import Pane, list_panes, nudge
+from swarm_core.tmux.control import quote
+from swarm_core.tmux.panes import FORMAT, Pane, by_instance, from_lines, list_panes, nudge
 from swarm_core.tmux.watch import DeathWatch
 
 _STATUS_FILE_MAX = 1 << 16
@@ -36,9 +40,12 @@ class Look:
         self._names: dict[tuple[str, int], tuple[str, ...]] = {}
         self._files: dict[str, tuple[int, Reading | None]] = {}
         self._screens: dict[str, tuple[tuple[int, int], Reading | None]] = {}
+        self._links: dict[str, tuple[int, int]] = {}
         self._deaths = DeathWatch()
         self._live: dict[str, Pane] = {}
         self._ended: dict[str, int] = {}
+        self._pane_ids: dict[str, str] = {}
+        self._rounds = Rounds(self._look_at)
 
     def panes(self) -> list[Pane]:
         return [p for p in self._all_panes() if p.instance]
@@ -79,6 +86,7 @@ class Look:
             facts[one["instance_id"]] = {
                 "session": session_facts(pane) if pane else None,
                 "worktree": os.path.isdir(one["worktree_path"]),
+                "link": self._link_problem(one["worktree_path"]),
                 "reading": reading,
             }
             if pane and not pane.dead and reading is None:
@@ -86,23 +94,68 @@ class Look:
         self._read_screens(by_screen, facts, began)
         return facts
 
+    def _link_problem(self, worktree_path: str) -> str:
+        """What is wrong with a worktree's `.git`; a file that was right is not read again until it changes."""
+        try:
+            facts = os.lstat(f"{worktree_path}/.git")
+        except OSError:
+            return "no_link" if os.path.isdir(worktree_path) else ""
+        stamp = (facts.st_ino, facts.st_ctime_ns)
+        if self._links.get(worktree_path) == stamp:
+            return ""
+        problem = admin.link_problem(Path(worktree_path))
+        if not problem:
+            self._links[worktree_path] = stamp
+        return problem
+
     def evidence(self, talk: Talk) -> list[ReadingFacts]:
-        """Every source asked anew, best first; what is on the screen is read although a better source speaks."""
-        pane = self._pane(talk["instance_id"])
-        if pane is None:
+        """Every source asked anew, best first; what is on the screen is read although a better source speaks.
+
+        Threads that ask at the same time share one tmux process.
+        """
+        found = self._rounds.ask(talk["instance_id"])
+        if found is None:
             return [_facts(Reading(Activity.EXITED, "it has no session"), Source.PROCESS)]
+        pane, shown = found
         if pane.dead:
             return [_facts(Reading(Activity.EXITED, "its program has ended"), Source.PROCESS)]
         file = self._read_files(_watch(talk), pane)
-        shown = self._capture([pane.pane_id]).get(pane.pane_id)
         unread = Reading(Activity.UNKNOWN, "its screen could not be read")
         screen = unread if shown is None else table.get(talk["agent"]).read_screen(shown)
         process = _facts(Reading(Activity.UNKNOWN, f"process {pane.pid} runs"), Source.PROCESS)
         seen = [_facts(screen, Source.PANE)] if screen is not None else []
         return [*([file] if file is not None else []), process, *seen]
 
-    def _pane(self, instance_id: str) -> Pane | None:
-        return next((p for p in self.panes() if p.instance == instance_id), None)
+    def pane_id(self, instance_id: str) -> str | None:
+        """Return the pane in which the instance was last seen, without asking tmux."""
+        return self._pane_ids.get(instance_id)
+
+    def _look_at(self, names: list[str]) -> dict[str, tuple[Pane, str | None]]:
+        """Return pane and screen of instances: one process for those whose pane is known, two for the rest."""
+        found: dict[str, tuple[Pane, str | None]] = {}
+        for pane, shown in self._panes_with_screens([self._pane_ids[n] for n in names if n in self._pane_ids]):
+            if pane.instance in names:
+                found[pane.instance] = (pane, shown)
+        if left := set(names).difference(found):
+            panes = by_instance(self.panes())
+            self._pane_ids = {name: pane.pane_id for name, pane in panes.items()}
+            asked = {name: pane for name, pane in panes.items() if name in left}
+            screens = self._capture([pane.pane_id for pane in asked.values()]) if asked else {}
+            found |= {name: (pane, screens.get(pane.pane_id)) for name, pane in asked.items()}
+        return found
+
+    def _panes_with_screens(self, pane_ids: list[str]) -> list[tuple[Pane, str]]:
+        """Return what tmux shows of panes; those that are gone are left out."""
+        if not pane_ids:
+            return []
+        mark = f"swarm-{secrets.token_hex(8)} "
+        asked = [f"capture-pane -p -t {p} ; display-message -p -t {p} {quote(mark + FORMAT)}\n" for p in pane_ids]
+        done = command.run(
+            self._settings.tmux_socket, ["source-file", "-"], stdin="".join(asked).encode(), check=False
+        )
+        parts = re.split(rf"{mark}(.*)\n", done.text)
+        described = zip(parts[::2], parts[1::2], strict=False)
+        return [(pane, shown.rstrip()) for shown, line in described for pane in from_lines([line])]
 
     def close(self) -> None:
         self._deaths.close()

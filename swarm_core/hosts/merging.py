@@ -12,7 +12,7 @@ from typing import cast
 from swarm_core import cancel, git, ids, locks
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, InvalidInput, NotFound
-from swarm_core.git import history, integrate, overlap
+from swarm_core.git import history, integrate, overlap, sound
 from swarm_core.hosts.base import CheckFacts, HeadOrder, IntegrateFacts, IntegrateOrder, Place
 from swarm_core.hosts.folders import make_private
 from swarm_core.tmux import processes
@@ -26,20 +26,14 @@ _NO_LEADER = -1
 def run(settings: Settings, order: IntegrateOrder, environ: Mapping[str, str]) -> IntegrateFacts:
     """Carry out the order. The repository is locked for git's bookkeeping alone, never while the check runs."""
     repo, base = order["repo_path"], _base(order)
-    folder = _folder(settings, order)
-    repo_lock = settings.repo_lock(repo)
     with locks.hold(_lock(settings, order), timeout=0):
-        make_private(folder.parent)
-        if folder.exists():
-            _end_marked(folder)
-        with integrate.scratch(repo, base, folder, lock=repo_lock) as path:
-            facts = _combine(path, base, order["heads"])
-            if facts["conflict"] is None and order["check"]:
-                facts["check"] = _check(path, order, environ)
+        made = order.get("made")
+        facts = _as_made(order, base, made) if made else _make(settings, order, base, environ)
         if order["land"] and facts["conflict"] is None and (facts["check"] is None or facts["check"]["ok"]):
             result = facts["commits"][-1] if facts["commits"] else base
             what = ", ".join(head["head_commit"][:12] for head in order["heads"])
-            integrate.land(repo, str(order["base_branch"]), result, base, lock=repo_lock, what=what)
+            lock = settings.repo_lock(repo)
+            integrate.land(repo, str(order["base_branch"]), result, base, lock=lock, what=what)
             facts["landed"] = True
     return facts
 
@@ -72,8 +66,50 @@ def _base(order: IntegrateOrder) -> str:
     return tip
 
 
+def _make(settings: Settings, order: IntegrateOrder, base: str, environ: Mapping[str, str]) -> IntegrateFacts:
+    """Merge the heads in a scratch worktree and check the result; what git shows of them is verified first."""
+    repo, folder = order["repo_path"], _folder(settings, order)
+    for head in order["heads"]:
+        sound.require_sound(repo, base, head["head_commit"])
+    make_private(folder.parent)
+    if folder.exists():
+        _end_marked(folder)
+    with integrate.scratch(repo, base, folder, lock=settings.repo_lock(repo)) as path:
+        facts = _combine(path, base, order["heads"])
+        if facts["conflict"] is None:
+            facts["tree"] = integrate.tree_of(path, "HEAD")
+            if order["check"] and facts["tree"] != order.get("checked_tree"):
+                facts["check"] = _check(path, order, environ)
+    return facts
+
+
+def _as_made(order: IntegrateOrder, base: str, made: list[str]) -> IntegrateFacts:
+    """What an earlier order has made, and nothing else: it is not merged a second time."""
+    repo, last = order["repo_path"], made[-1]
+    sound.require_sound(repo, base, last)
+    tree = integrate.tree_of(repo, last)
+    if order.get("reword") and last != base:
+        last = integrate.reworded(repo, last, order["heads"][-1]["message"])
+    commits = [*made[:-1], last]
+    return {
+        "base_commit": base,
+        "commits": commits,
+        "conflict": None,
+        "check": None,
+        "landed": False,
+        "tree": tree,
+    }
+
+
 def _combine(path: Path, base: str, heads: list[HeadOrder]) -> IntegrateFacts:
-    facts: IntegrateFacts = {"base_commit": base, "commits": [], "conflict": None, "check": None, "landed": False}
+    facts: IntegrateFacts = {
+        "base_commit": base,
+        "commits": [],
+        "conflict": None,
+        "check": None,
+        "landed": False,
+        "tree": "",
+    }
     for index, head in enumerate(heads):
         cancel.check()
         method = cast("integrate.Method", head["method"])

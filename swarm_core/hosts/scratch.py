@@ -8,7 +8,8 @@ from pathlib import Path
 from swarm_core import git, locks
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict
-from swarm_core.git import admin
+from swarm_core.git import admin, removal
+from swarm_core.git.removal import place_of as place_of
 from swarm_core.hosts.folders import file_errors
 
 
@@ -31,7 +32,7 @@ def remove(settings: Settings, folder: Path) -> bool:
         registered = admin.linked_folder(folder)
         if registered is not None and registered.exists():
             repo = git.inspect(folder).path
-            git.remove_worktree(repo, folder, lock=settings.repo_lock(repo), force=True)
+            removal.remove_scratch(repo, folder, lock=settings.repo_lock(repo))
         admin.remove_tree(folder)
     return True
 

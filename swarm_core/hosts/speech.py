@@ -11,13 +11,12 @@ import re
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from swarm_core import locks
+from swarm_core import files, locks
 from swarm_core.agents import table
 from swarm_core.agents.base import Agent, Dialog
 from swarm_core.config import Settings
-from swarm_core.errors import Conflict, InvalidInput, NotFound
+from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound
 from swarm_core.hosts.base import BLOCKED, BUSY, GONE, HARMLESS, SENT, UNCLEAR, DialogFacts, LogFacts, Talk
 from swarm_core.hosts.look import Look
 from swarm_core.models import Activity, Source
@@ -64,12 +63,13 @@ class Speech:
             if state != SENT:
                 return state
             try:
-                self._tmux.paste(name, text, submit=not ways.settle, settle=0.0)
+                pane_id = self._look.pane_id(name)
+                self._tmux.paste(name, text, submit=not ways.settle, settle=0.0, pane_id=pane_id)
                 if ways.settle:
                     time.sleep(ways.settle)
                     if self._state(talk, pasted=True) in (BLOCKED, UNCLEAR):
                         return BLOCKED
-                    self._tmux.enter(name)
+                    self._tmux.enter(name, pane_id=pane_id)
             except (Conflict, NotFound):
                 return GONE
             finally:
@@ -152,7 +152,7 @@ class Speech:
         return found
 
     def _read(self, agent: Agent, known: _Log, path: str, found: LogFacts) -> None:
-        with contextlib.suppress(OSError), Path(path).open("rb") as file:
+        with contextlib.suppress(OSError, ExternalFailure), files.open_regular(path) as file:
             facts = os.fstat(file.fileno())
             if (known.place, known.inode) != (path, facts.st_ino) or facts.st_size < known.offset:
                 known.place, known.inode, known.offset = path, facts.st_ino, 0

@@ -5,6 +5,7 @@ Two locks: taking a worktree is short and excludes other takers; filling is long
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,13 @@ from pathlib import Path
 from swarm_core import git, ids, locks
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, InvalidInput, NotFound
-from swarm_core.git import pool
+from swarm_core.git import pool, removal
 from swarm_core.hosts.base import Place
 from swarm_core.hosts.folders import make_private
 
 _FOLDER = ".pool"
+
+log = logging.getLogger(__name__)
 
 
 def adopt(settings: Settings, place: Place, *, keep_open: int) -> bool:
@@ -57,7 +60,7 @@ def drain(settings: Settings) -> int:
         except (NotFound, InvalidInput):
             continue  # its repository is gone; the folder is no worktree any more
         with locks.hold(_lock(settings, repo_path, "take")):
-            _discard(settings, repo_path, path)
+            _discard(settings, repo_path, removal.place_of(path))
         drained += 1
     return drained
 
@@ -86,13 +89,21 @@ def _discard_beyond(settings: Settings, repo_path: str, size: int) -> None:
     """Take away what is too much, and what a killed filler left half made."""
     waiting = _waiting(settings, repo_path)
     with locks.hold(_lock(settings, repo_path, "take")):
-        for path in _present(settings, repo_path):
+        for path in [*_present(settings, repo_path), *removal.places_aside(_folder(settings, repo_path))]:
             if path not in waiting[:size]:
                 _discard(settings, repo_path, path)
 
 
 def _discard(settings: Settings, repo_path: str, waiting: Path) -> None:
-    git.remove_worktree(repo_path, str(waiting), lock=settings.repo_lock(repo_path), force=True)
+    """Take one away; what somebody has changed in it is stored first, and one that must be kept stays."""
+    ref = f"refs/swarm/preserved/pool/{waiting.name}-{secrets.token_hex(4)}"
+    try:
+        message = f"found in the pooled worktree {waiting.name}"
+        git.remove_worktree(repo_path, waiting, lock=settings.repo_lock(repo_path), ref=ref, message=message)
+    except Conflict as error:
+        if error.code != "WORKTREE_KEPT":
+            raise
+        log.warning("%s", error.message)
 
 
 def _waiting(settings: Settings, repo_path: str) -> list[Path]:

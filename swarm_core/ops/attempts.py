@@ -88,7 +88,8 @@ def _end(context: Context, other: Instance, chosen_id: str, actor: str) -> list[
     instances.set_fields(db, other.id, needs_person="")
     ending = [other.id] + ([link.child_id] if link else [])
     for one in ending:
-        status.set_status(context, one, Status.TERMINATED, message=why, actor=actor, by_person=True)
+        ended = instances.get(db, one)
+        status.set_status(context, ended, Status.TERMINATED, message=why, actor=actor, by_person=True)
     return ending[1:]
 
 

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from swarm_core.models import WORKTREE_GONE, Activity, Instance, Status
-from swarm_core.ops import dialogs
+from swarm_core.models import FOLDER_PROBLEMS, KEPT, Activity, Instance, Kind, Status
+from swarm_core.ops import dialogs, folders
 from swarm_core.ops.reconcile import SESSION_LOST
+from swarm_core.ops.session import STOPPED
 
 BLOCKED = "blocked"
 FAILED = "failed"
@@ -54,19 +55,24 @@ def _reasons(instance: Instance) -> Iterator[Reason]:
     elif instance.needs_person:
         act = f"swarm accept {instance.id}, swarm rescope {instance.id} TASK or swarm abandon {instance.id}"
         yield Reason("needs_person", instance.needs_person, act)
+    if instance.kept:
+        kept = json.loads(instance.kept)
+        more = "\n".join([kept["path"], *kept["files"]])
+        text = f"its folder was kept: {KEPT[kept['reason']]}"
+        yield Reason("kept", text, folders.kept_remedy(instance).replace("`", ""), more)
     if instance.problem:
-        mend = f"swarm stop {instance.id}, then swarm restore {instance.id}"
-        yield Reason(
-            "problem", instance.problem, mend if instance.problem == WORKTREE_GONE else "swarm doctor --fix"
-        )
+        mend = "swarm doctor --fix"
+        if instance.problem in FOLDER_PROBLEMS:
+            mend = folders.problem_remedy(instance, instance.problem).replace("`", "")
+        yield Reason("problem", instance.problem, mend)
     if instance.status == Status.FAILED:
         yield _ended(instance, f"failed: {instance.reason}" if instance.reason else "failed")
     if instance.ended:
         return
     if instance.activity == Activity.BLOCKED:
         yield _blocked(instance)
-    # A person who stops an agent leaves no reason behind; an agent that ends by itself does.
-    if instance.activity == Activity.EXITED and instance.status in _WAITS_FOR_OTHERS and instance.reason:
+    ended_by_itself = instance.activity == Activity.EXITED and instance.activity_detail != STOPPED
+    if ended_by_itself and instance.status in _WAITS_FOR_OTHERS and instance.reason:
         yield _ended(instance, f"{instance.status}, but {instance.reason}")
     if instance.activity == Activity.IDLE and instance.activity_detail.startswith(_ERROR):
         kind = instance.activity_detail.removeprefix(_ERROR)
@@ -76,9 +82,11 @@ def _reasons(instance: Instance) -> Iterator[Reason]:
 
 
 def _ended(instance: Instance, text: str) -> Reason:
-    if instance.activity == Activity.EXITED and instance.activity_detail == SESSION_LOST:
+    if instance.kind != Kind.REVIEW and instance.activity_detail == SESSION_LOST:
         return Reason("session_lost", text, "swarm resume")
     key = FAILED if instance.status == Status.FAILED else "exited"
+    if instance.kind == Kind.REVIEW and instance.parent_id:  # its round is over, and a restart would not reopen it
+        return Reason(key, text, f"swarm logs {instance.id}, then swarm review {instance.parent_id}")
     return Reason(key, text, f"swarm logs {instance.id}, then swarm restart {instance.id}")
 
 

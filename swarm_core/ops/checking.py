@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from swarm_core.errors import Conflict, InvalidInput
 from swarm_core.hosts.base import CheckFacts, HeadOrder, Host, IntegrateFacts, IntegrateOrder
-from swarm_core.models import Pull
+from swarm_core.models import CheckRun, Pull
 from swarm_core.ops import lineage
 from swarm_core.ops.context import Context
-from swarm_core.store import checked
+from swarm_core.store import check_runs, checked, events
 
 FILE = ".swarm/check"
 _FILE_MAX = 4096
@@ -34,8 +36,7 @@ class Recipe:
     @property
     def name(self) -> str:
         """The same for the same commits merged in the same way: each merge of them is another commit."""
-        heads = (f"{head['method']}:{head['head_commit']}" for head in self.heads)
-        return hashlib.sha256(" ".join((self.base_commit, *heads)).encode()).hexdigest()
+        return _name(self.base_commit, *(f"{head['method']}:{head['head_commit']}" for head in self.heads))
 
 
 def command(context: Context, host: Host, repo_path: str, base_branch: str) -> list[str]:
@@ -53,30 +54,49 @@ def timeout(context: Context) -> float:
 
 
 def attempt(context: Context, host: Host, recipe: Recipe) -> IntegrateFacts:
-    """Put it together and check it; nothing lands. What is known to be good is not made again."""
+    """Put it together and check it; nothing lands. Files that are known to be good are not checked again."""
     known = last(context, recipe)
-    if known is not None and known.ok:
-        good: CheckFacts = {"ok": True, "output": known.output}
+    good: CheckFacts | None = {"ok": True, "output": known.output} if known is not None and known.ok else None
+    if good is not None and not recipe.heads:
         return {
             "base_commit": recipe.base_commit,
             "commits": [],
             "conflict": None,
             "check": good,
             "landed": False,
+            "tree": "",
         }
-    if recipe.command:
+    if recipe.command and good is None:
         context.report(f"checking {recipe.base_branch} with {len(recipe.heads)} merged")
     began = time.monotonic()
-    facts = host.integrate(_order(context, recipe, land=False))
+    order = _order(context, recipe, land=False)
+    order["checked_tree"] = known.tree if known is not None and known.ok else ""
+    facts = host.integrate(order)
     if facts["check"] is not None:
-        _note(context, host, recipe, facts["check"], time.monotonic() - began)
+        _note(context, host, recipe, facts, time.monotonic() - began)
+    elif facts["conflict"] is None:
+        facts["check"] = good
     return facts
 
 
-def land(context: Context, host: Host, recipe: Recipe) -> IntegrateFacts:
-    """Put together what was checked and move the base branch there; a conflict is a result."""
+def try_base(context: Context, host: Host, recipe: Recipe, *, again: bool = False) -> bool:
+    """Whether the check passes on the base alone; what is known of that is tried anew only `again`."""
+    alone = dataclasses.replace(recipe, heads=[])
+    known = last(context, alone)
+    if known is not None and not again:
+        return known.ok
+    result = attempt(context, host, alone)["check"]
+    return result is None or result["ok"]
+
+
+def land(
+    context: Context, host: Host, recipe: Recipe, *, made: Sequence[str] = (), reword: bool = False
+) -> IntegrateFacts:
+    """Move the base branch to what `attempt` made; without that, merge first. A conflict is a result."""
     context.checkpoint("merge:land:before")
-    facts = host.integrate(_order(context, recipe, land=True))
+    order = _order(context, recipe, land=True)
+    order["made"], order["reword"] = list(made), reword
+    facts = host.integrate(order)
     context.checkpoint("merge:land:after")
     return facts
 
@@ -90,6 +110,42 @@ def last(context: Context, recipe: Recipe) -> checked.Checked | None:
     return next((one for one in found if one.command == said), None)
 
 
+def record(context: Context, pull: Pull, base_commit: str, command: Sequence[str], result: CheckFacts) -> None:
+    """Keep a result as the check of the pull request's commit, in the caller's transaction.
+
+    It holds while the head, the base and the command are the same.
+    """
+    said, now = shlex.join(command), context.db.now()
+    run = CheckRun(pull.id, pull.head_commit, base_commit, said, result["ok"], result["output"], now)
+    check_runs.put(context.db, run)
+    about = {"number": pull.number, "commit": pull.head_commit, "base_commit": base_commit, "ok": run.ok}
+    events.add(context.db, "pull:checked", instance_id=pull.instance_id, actor="swarm", metadata=about)
+
+
+def is_of(run: CheckRun, pull: Pull, recipe: Recipe) -> bool:
+    """Whether a result is that of the same head, base and command."""
+    mine = (pull.head_commit, recipe.base_commit, shlex.join(recipe.command))
+    return (run.head_commit, run.base_commit, run.command) == mine
+
+
+def drop_outdated(context: Context, host: Host, pull: Pull, base_commit: str | None) -> None:
+    """Forget a result that was for another head, base or command; of a failure on an earlier base, that it was."""
+    run = check_runs.of(context.db, pull.id)
+    if run is None:
+        return
+    same = run.head_commit == pull.head_commit
+    same = same and run.command == shlex.join(command(context, host, pull.repo_path, pull.base_branch))
+    if same and run.base_commit in ("", base_commit):
+        return
+    with context.db.write():
+        if check_runs.of(context.db, pull.id) != run:
+            return
+        if same and not run.ok:
+            check_runs.put(context.db, dataclasses.replace(run, base_commit=""))
+        else:
+            check_runs.drop(context.db, pull.id)
+
+
 def conflict(pull: Pull, files: Sequence[str]) -> Conflict:
     return Conflict(
         f"pull request #{pull.number} and {pull.base_branch} change the same lines: {', '.join(files[:10])}",
@@ -99,14 +155,24 @@ def conflict(pull: Pull, files: Sequence[str]) -> Conflict:
     )
 
 
-def failed(pull: Pull, output: str) -> Conflict:
+def failed(context: Context, pull: Pull, run: CheckRun, **details: Any) -> Conflict:
+    """The refusal of a pull request that failed the check; `base_fails` says that its base alone does, too."""
+    name, base = pull.instance_id, pull.base_branch
+    known = checked.of(context.db, pull.repo_path, _name(run.base_commit))
+    base_fails = any(one.command == run.command and not one.ok for one in known)
+    where = f"on {base} itself, without" if base_fails else f"on {base} with"
+    first = f"mend {base}" if base_fails else f"`swarm pr show {name}` has its output"
     return Conflict(
-        f"the check command failed on {pull.base_branch} with pull request #{pull.number}:"
-        f" {_last_line(output)[:300]}",
+        f"the check command failed {where} pull request #{pull.number}: {_last_line(run.output)[:300]}",
         code="CHECK_FAILED",
-        hint="nothing was merged; --json has its last lines in error.details.output",
-        details={"output": output[-_SHOWN:]},
+        hint=f"{first}; `swarm pr check {name}` runs it again;"
+        f" `swarm pr merge {name} --anyway REASON` if you decide otherwise",
+        details={"output": run.output[-_SHOWN:], "base_fails": base_fails, **details},
     )
+
+
+def _name(*parts: str) -> str:
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 def _words(text: str, where: str) -> list[str]:
@@ -143,9 +209,10 @@ def _order(context: Context, recipe: Recipe, *, land: bool) -> IntegrateOrder:
     }
 
 
-def _note(context: Context, host: Host, recipe: Recipe, result: CheckFacts, seconds: float) -> None:
+def _note(context: Context, host: Host, recipe: Recipe, facts: IntegrateFacts, seconds: float) -> None:
     """A head that has the base in it is the merged result itself, so that is known of the head too."""
-    names = [recipe.name]
+    result, names = facts["check"], [recipe.name]
+    assert result is not None
     if len(recipe.heads) == 1:
         head = recipe.heads[0]["head_commit"]
         names += [head] if host.has_commit(recipe.repo_path, head, recipe.base_commit) else []
@@ -156,6 +223,7 @@ def _note(context: Context, host: Host, recipe: Recipe, result: CheckFacts, seco
                 ok=result["ok"],
                 output=result["output"],
                 seconds=seconds,
+                tree=facts["tree"],
             )
 
 

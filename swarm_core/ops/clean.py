@@ -8,7 +8,7 @@ from typing import Any
 
 from swarm_core.errors import Conflict
 from swarm_core.models import Activity, Instance, Source, Status, Wanted
-from swarm_core.ops import removal
+from swarm_core.ops import folders, removal
 from swarm_core.ops.context import Context
 from swarm_core.ops.steps import Job, Operation, Step
 from swarm_core.store import actions, events, instances, tokens
@@ -33,7 +33,14 @@ def _end(job: Job) -> None:
 
 
 def _worktree(job: Job) -> dict[str, Any]:
-    return removal.take_away(job, why="clean")
+    try:
+        return removal.take_away(job, why="clean")
+    except Conflict as error:
+        if error.code == "WORKTREE_KEPT":
+            with job.context.db.write():
+                removal.note_kept(job, error)
+            error.hint = folders.kept_remedy(instances.get(job.context.db, job.instance.id))
+        raise
 
 
 def _done(job: Job) -> None:
@@ -52,14 +59,22 @@ def _done(job: Job) -> None:
 
 
 def _undone(job: Job, why: str) -> None:
-    instances.set_fields(job.context.db, job.instance.id, wanted=Wanted.STOPPED, problem=f"clean failed: {why}")
+    """A folder that was kept is what the person has to see to; it is recorded by itself."""
+    kept = job.action.error_code == "WORKTREE_KEPT"
+    problem = "" if kept else f"clean failed: {why}"
+    instances.set_fields(job.context.db, job.instance.id, wanted=Wanted.STOPPED, problem=problem)
 
 
 CLEAN = Operation(
     kind="clean",
     steps=(
         Step("end", _end, saying="ending what is left of the session"),
-        Step("worktree", _worktree, saying="storing uncommitted work and removing the worktree"),
+        Step(
+            "worktree",
+            _worktree,
+            undo=removal.put_back,
+            saying="storing uncommitted work and removing the worktree",
+        ),
         Step("branch", removal.delete_branch, saying="looking at the branch"),
     ),
     done=_done,

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from swarm_core.errors import Conflict, SwarmError
-from swarm_core.hosts.base import GONE, SENT
+from swarm_core.hosts.base import GONE, SENT, Leftovers
 from swarm_core.models import Activity, Instance, Pull, Wanted, parse_iso
 from swarm_core.ops import clean, merge_proof, operations, reconcile, stop
 from swarm_core.ops.context import Context, place, talk
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What cleaning a merged instance would take away. Of the uncommitted files the first are named.
+    """What cleaning a merged instance would take away.
 
     `branch_goes` when all of the branch was merged; `busy` is why its agent is left alone, empty if it is not.
     """
@@ -32,10 +32,7 @@ class Offer:
     instance: Instance
     pull: Pull
     branch_goes: bool
-    dirty: list[str]
-    dirty_count: int
-    own_commits: int
-    bytes: int
+    left: Leftovers
     busy: str
 
 
@@ -59,10 +56,7 @@ def offer(context: Context, instance: Instance) -> Offer:
         instance=instance,
         pull=pull,
         branch_goes=facts["head_commit"] == pull.head_commit,
-        dirty=facts["dirty"],
-        dirty_count=facts["dirty_count"],
-        own_commits=left["own_commits"],
-        bytes=left["bytes"],
+        left=left,
         busy=busy(context, instance),
     )
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from swarm_core import proc
 from swarm_core.agents import table
 from swarm_core.errors import SwarmError
 from swarm_core.hosts.base import BLOCKED, GONE, SENT
@@ -48,7 +49,7 @@ class Courier:
 
     def run(self) -> None:
         kept_at = 0.0
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="courier") as pool:
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="courier", initializer=proc.give_way) as pool:
             while not self._stop.is_set():
                 try:
                     self._send_off(pool)

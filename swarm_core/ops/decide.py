@@ -5,8 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 
 from swarm_core.errors import Conflict
-from swarm_core.models import Instance, MessageKind, Relationship, Status, Verdict, iso, parse_iso
-from swarm_core.ops import review, status, texts, verdict
+from swarm_core.models import (
+    Activity,
+    Instance,
+    MessageKind,
+    Relationship,
+    Source,
+    Status,
+    Verdict,
+    iso,
+    parse_iso,
+)
+from swarm_core.ops import pull_approval, replaced, review, status, texts, verdict
 from swarm_core.ops.context import Context
 from swarm_core.store import events, instances, messages, relationships
 from swarm_core.store.database import Database
@@ -16,10 +26,16 @@ _RECENT = 50
 
 
 def accept(context: Context, work: Instance, *, message: str = "", actor: str) -> Instance:
-    """Approve the work at the commit it is at, whatever its reviews say."""
-    _require_author(work)
+    """Approve the work at the commit it is at, whatever its reviews say; raises NO_CHANGES without one.
+
+    Work whose pull request is open keeps its status.
+    """
     texts.check(message, "a message", max_bytes=_SCOPE_MAX, empty=True)
-    head = verdict.head_of(context, work)
+    if (pull := pull_approval.pull_of(context, work)) is not None:
+        return pull_approval.give(context, work, pull, message=message, actor=actor)
+    _require_author(work)
+    head = verdict.require_commit(context, work)
+    replaced.require_as_committed(context, work, head)
     with context.db.write():
         if _is_accepted(context.db, work.id, head):
             raise Conflict(
@@ -31,6 +47,7 @@ def accept(context: Context, work: Instance, *, message: str = "", actor: str) -
         reason = f"accepted by {actor}"
         after = instances.change_status(context.db, work.id, Status.APPROVED, actor=actor, reason=reason)
         instances.set_fields(context.db, work.id, needs_person="")
+        verdict.give_as_person(context.db, work, Verdict.APPROVED, head, actor=actor)
         told = {"commit": head, "message": message}
         events.add(context.db, "work:accepted", instance_id=work.id, actor=actor, metadata=told)
         body = f"Your work is accepted at commit {head}. Call create_pull_request now. {message}"
@@ -69,8 +86,10 @@ def abandon(context: Context, work: Instance, *, why: str = "", actor: str) -> I
     with context.db.write():
         review.end_round(context.db, work.id, actor=actor, reason=f"{actor} has decided")
         instances.set_fields(context.db, work.id, needs_person="")
+        if work.activity == Activity.EXITED:  # a lost session is not resumed any more
+            instances.observe(context.db, work.id, Activity.EXITED, source=Source.PROCESS, detail="abandoned")
         events.add(context.db, "work:abandoned", instance_id=work.id, actor=actor, metadata={"why": why})
-        return status.set_status(context, work.id, Status.FAILED, message=reason, actor=actor, by_person=True)
+        return status.set_status(context, work, Status.FAILED, message=reason, actor=actor, by_person=True)
 
 
 def end_overdue_reviews(context: Context) -> list[str]:

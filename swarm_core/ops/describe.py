@@ -1,12 +1,15 @@
-"""What clients are told of instances, pull requests and the history: the same through every front end."""
+"""What clients are told of instances, pull requests and the history: the same through every front end.
+
+The rows are part of the contract: a field that is renamed here changes the tools' output schemas.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import NotRequired, TypedDict
 
-from swarm_core.models import Hit, Instance, Message, Relationship, parse_iso
-from swarm_core.ops.pull_status import Facts, status
+from swarm_core.models import CommitVerdict, Hit, Instance, Message, Relationship, parse_iso
+from swarm_core.ops.pull_status import Facts, ReasonRow, readiness
 from swarm_core.store import instances, messages, relationships
 from swarm_core.store.database import Database
 
@@ -14,6 +17,126 @@ PULLS_MAX = 100
 _RECEIPTS = 20
 _SHOWN = 100  # checks, and comments
 _LONGEST = 2000
+_OUTPUT = 4000
+
+
+class Receipt(TypedDict):
+    """How far a message has come."""
+
+    id: str
+    sender: str
+    kind: str
+    state: str
+    created_at: str
+    seen_at: str | None
+    error: str
+
+
+class Link(TypedDict):
+    """A relationship between two instances."""
+
+    type: str
+    parent_instance: str
+    child_instance: str
+    round: int
+    reviewed_commit: str | None
+    verdict: str | None
+    created_at: str
+
+
+class InstanceRow(TypedDict):
+    instance_id: str
+    type: str
+    status: str
+    activity: str
+    activity_source: str
+    activity_at: str
+    activity_detail: str
+    agent: str
+    issue_number: int | None
+    branch_name: str
+    base_branch: str
+    worktree_path: str
+    session_name: str
+    parent_instance_id: str | None
+    head_commit: str | None
+    pr_number: int | None
+    pr_url: str | None
+    reason: str
+    needs_person: str | None
+    created_at: str
+    terminated_at: str | None
+    messages: NotRequired[list[Receipt]]
+    relationships: NotRequired[list[Link]]
+
+
+class CheckRow(TypedDict):
+    name: str
+    state: str
+    url: str
+    output: NotRequired[str]
+
+
+class VerdictRow(TypedDict):
+    by: str
+    verdict: str
+    commit: str
+    at: str
+
+
+class CommentRow(TypedDict):
+    author: str
+    path: str
+    line: int | None
+    body: str
+    url: str
+
+
+class PullRow(TypedDict):
+    instance_id: str
+    number: int
+    url: str
+    title: str
+    state: str
+    draft: bool
+    head_branch: str
+    base_branch: str
+    head_commit: str
+    status: str
+    ready: bool
+    reasons: list[ReasonRow]
+    hindrances: list[str]
+    checks: list[CheckRow]
+    approved_by: list[str]
+    changes_requested_by: list[str]
+    verdicts: list[VerdictRow]
+    comments: list[CommentRow]
+    age_s: float | None
+    merge_commit: str | None
+
+
+class HitRow(TypedDict):
+    kind: str
+    id: str
+    instance_id: str | None
+    at: str
+    title: str
+    excerpt: str
+
+
+class Instances(TypedDict):
+    instances: list[InstanceRow]
+    total: int
+    you: str
+
+
+class Pulls(TypedDict):
+    pulls: list[PullRow]
+
+
+class Hits(TypedDict):
+    hits: list[HitRow]
+    unindexed: int
 
 
 def query_instances(
@@ -27,7 +150,7 @@ def query_instances(
     limit: int = 20,
     you: str,
     sees_all: bool,
-) -> dict[str, Any]:
+) -> Instances:
     """The newest instances that match. Of messages to the named one you see your own; `sees_all` everybody's."""
     found, total = instances.query(
         db, instance_id=instance_id, kind=kind, status=status, issue_number=issue_number, limit=limit
@@ -43,15 +166,26 @@ def query_instances(
     return {"instances": rows, "total": total, "you": you}
 
 
-def query_pulls(found: Iterable[Facts], now: str) -> dict[str, Any]:
+def query_pulls(found: Iterable[Facts], now: str) -> Pulls:
     return {"pulls": [pull(one, now) for one in found]}
 
 
-def search(hits: Sequence[Hit]) -> dict[str, Any]:
-    return {"hits": [hit.as_json() for hit in hits]}
+def search(hits: Sequence[Hit], unindexed: int) -> Hits:
+    return {"hits": [hit_row(one) for one in hits], "unindexed": unindexed}
 
 
-def instance(one: Instance) -> dict[str, Any]:
+def hit_row(one: Hit) -> HitRow:
+    return {
+        "kind": one.kind,
+        "id": one.ref,
+        "instance_id": one.instance_id,
+        "at": one.at,
+        "title": one.title,
+        "excerpt": one.excerpt,
+    }
+
+
+def instance(one: Instance) -> InstanceRow:
     return {
         "instance_id": one.id,
         "type": one.kind,
@@ -77,13 +211,19 @@ def instance(one: Instance) -> dict[str, Any]:
     }
 
 
-def receipt(message: Message) -> dict[str, Any]:
-    """How far a message has come."""
-    names = ("id", "sender", "kind", "state", "created_at", "seen_at", "error")
-    return {name: getattr(message, name) for name in names}
+def receipt(message: Message) -> Receipt:
+    return {
+        "id": message.id,
+        "sender": message.sender,
+        "kind": message.kind,
+        "state": message.state,
+        "created_at": message.created_at,
+        "seen_at": message.seen_at,
+        "error": message.error,
+    }
 
 
-def link(one: Relationship) -> dict[str, Any]:
+def link(one: Relationship) -> Link:
     return {
         "type": one.type,
         "parent_instance": one.parent_id,
@@ -95,33 +235,45 @@ def link(one: Relationship) -> dict[str, Any]:
     }
 
 
-def pull(found: Facts, now: str) -> dict[str, Any]:
-    one = found.pull
-    names = (
-        "instance_id",
-        "number",
-        "url",
-        "title",
-        "state",
-        "draft",
-        "head_branch",
-        "base_branch",
-        "head_commit",
-    )
-    looked = (parse_iso(now) - parse_iso(one.looked_at)).total_seconds() if one.looked_at else None
-    return {name: getattr(one, name) for name in names} | {
-        "status": str(status(found)),
-        "hindrances": found.hindrances,
-        "checks": [{"name": c.name, "state": c.state, "url": c.url} for c in found.checks[:_SHOWN]],
-        "approved_by": found.approved_by,
-        "changes_requested_by": found.refused_by,
+def pull(found: Facts, now: str) -> PullRow:
+    one, result = found.pull, readiness(found)
+    return {
+        "instance_id": one.instance_id,
+        "number": one.number,
+        "url": one.url,
+        "title": one.title,
+        "state": one.state,
+        "draft": one.draft,
+        "head_branch": one.head_branch,
+        "base_branch": one.base_branch,
+        "head_commit": one.head_commit,
+        "status": str(result.state),
+        "ready": result.ready,
+        "reasons": [reason.as_json() for reason in result.reasons],
+        "hindrances": result.sentences,
+        "checks": checks(found)[:_SHOWN],
+        "approved_by": list(result.approved_by),
+        "changes_requested_by": list(result.refused_by),
+        "verdicts": [verdict(given) for given in found.verdicts[-_SHOWN:]],
         "comments": [
             {"author": c.author, "path": c.path, "line": c.line, "body": c.body[:_LONGEST], "url": c.url}
             for c in [c for c in found.comments if c.trusted and not c.outdated][-_SHOWN:]
         ],
-        "age_s": looked,
+        "age_s": (parse_iso(now) - parse_iso(one.looked_at)).total_seconds() if one.looked_at else None,
         "merge_commit": one.merge_commit,
     }
+
+
+def checks(found: Facts) -> list[CheckRow]:
+    """The forge's checks and ours; ours has the end of its output."""
+    listed: list[CheckRow] = [{"name": c.name, "state": c.state, "url": c.url} for c in found.all_checks]
+    if found.own_check is not None:
+        listed[-1]["output"] = found.own_check.output[-_OUTPUT:]
+    return listed
+
+
+def verdict(one: CommitVerdict) -> VerdictRow:
+    return {"by": one.by, "verdict": one.verdict, "commit": one.commit, "at": one.at}
 
 
 def _ends(one: Relationship) -> tuple[str, str]:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from swarm_core import locks
+from swarm_core import process
 from swarm_core.agents import table
-from swarm_core.errors import SwarmError
+from swarm_core.errors import Conflict, SwarmError
 from swarm_core.hosts import scratch
-from swarm_core.models import Instance, Message, parse_iso
-from swarm_core.ops import connection, github_access, tokens
+from swarm_core.models import FOLDER_PROBLEMS, KEPT, WORKTREE_GONE, Instance, Message, parse_iso
+from swarm_core.ops import backup, connection, folders, github_access, merging, replaced, tokens, unrecorded
 from swarm_core.ops.context import Context, place
 from swarm_core.ops.github_access import Access
-from swarm_core.ops.reconcile import reconcile, strangers
-from swarm_core.store import actions, events, instances, messages, preserved
+from swarm_core.ops.reconcile import is_aside, reconcile, strangers
+from swarm_core.store import actions, events, instances, messages, preserved, pulls
 
 _DISK_LOW = 1 << 30
 _LATE = 600.0
 _SECRET_MIN = 16
+_NAMED = 10
 _TOKEN_HINT = "set GITHUB_TOKEN or sign in with `gh auth login`"  # noqa: S105  no secret
 
 
@@ -92,9 +96,20 @@ def _home(context: Context, fix: bool) -> Iterator[Check]:
 def _database(context: Context, fix: bool) -> Iterator[Check]:
     problems = context.db.check()
     if problems:
-        yield Check("database", "fail", "; ".join(problems[:3]), "restore a copy of the file")
+        hint = "`swarm down`, then `swarm backup restore FILE`; backups are in " + str(context.settings.backups)
+        yield Check("database", "fail", "; ".join(problems[:3]), hint)
     else:
         yield Check("database", "ok", f"{context.db.path} ({_size(context.db.path)})")
+
+
+def _backup(context: Context, fix: bool) -> Iterator[Check]:
+    last = backup.newest(context.settings)
+    if last is None:
+        yield Check("backup", "ok", "none yet; `swarm backup` makes one")
+        return
+    path, made_at = last
+    days = (parse_iso(context.db.now()).timestamp() - made_at) / 86_400
+    yield Check("backup", "ok", f"{path}, {max(days, 0):.0f} days old")
 
 
 def _interrupted(context: Context, fix: bool) -> Iterator[Check]:
@@ -108,6 +123,8 @@ def _interrupted(context: Context, fix: bool) -> Iterator[Check]:
         return
     findings = reconcile(context)
     for finding in findings:
+        if finding.what in FOLDER_PROBLEMS:
+            continue  # _repositories reports it, with what is known by then
         state = "fixed" if finding.mended else "fail"
         yield Check("instances", state, f"{finding.instance_id}: {finding.what}", finding.hint)
     if not findings:
@@ -126,7 +143,7 @@ def _sessions(context: Context, fix: bool) -> Iterator[Check]:
 def _messages(context: Context, fix: bool) -> Iterator[Check]:
     """Messages that wait, and why."""
     waiting = messages.waiting_for(context.db)
-    coordinator = locks.holder(context.settings.coordinator_lock)
+    coordinator = process.holder(context.settings.coordinator_lock)
     if waiting and coordinator is None:
         hint = "`swarm up --detach` starts the coordinator, which delivers them"
         yield Check("messages", "warn", f"{sum(waiting.values())} messages wait and nobody delivers", hint)
@@ -158,7 +175,7 @@ def _github(context: Context, fix: bool) -> Iterator[Check]:
         program = shutil.which("gh", path=context.environ.get("PATH", os.defpath))
         yield Check("gh", "ok", program or "not installed; it is one way to have a token")
     late = github_access.unreached(context)
-    follows = locks.holder(context.settings.coordinator_lock) is not None
+    follows = process.holder(context.settings.coordinator_lock) is not None
     for old in late:
         why = old.problem or ("it is looked at in its turn" if follows else "no coordinator follows them")
         hint = "`swarm status` shows when it goes on" if follows else "`swarm up --detach` starts the coordinator"
@@ -228,11 +245,82 @@ def _repositories(context: Context, fix: bool) -> Iterator[Check]:
         yield Check("repositories", "ok", "every worktree and branch is in its place")
 
 
+def _aside(context: Context, fix: bool) -> Iterator[Check]:
+    """Folders that a removal left beside their place, and what an earlier one left half deleted."""
+    known = {i.worktree_path: i for i in instances.listed(context.db)}
+    found = [p for p in sorted(context.settings.worktrees.glob("*/.*")) if p.name != ".pool" and p.is_dir()]
+    for folder in found:
+        owner = known.get(str(scratch.place_of(folder)))
+        if owner is not None:
+            yield Check(
+                "removals", "warn", f"{folder} was kept aside", f"`swarm clean {owner.id}` goes on with it"
+            )
+        else:
+            hint = "no instance needs it: look at it, then delete it"
+            yield Check("removals", "warn", f"{folder} was left by a removal", hint)
+    kept = [i for i in known.values() if i.kept]
+    for instance in kept:
+        facts = json.loads(instance.kept)
+        said = f"{instance.id}: {facts['path']} was kept: {KEPT[facts['reason']]}"
+        yield Check("removals", "warn", said, folders.kept_remedy(instance))
+    if not found and not kept:
+        yield Check("removals", "ok", "no folder was kept aside")
+
+
+def _preserved(context: Context, fix: bool) -> Iterator[Check]:
+    """Preserved work that the database does not know, as after a backup was restored."""
+    found = list(unrecorded.unrecorded(context))
+    for repo_path, ref, owner in found:
+        said = f"{ref} in {repo_path} is not in the database"
+        if owner is None:
+            hint = f"`git -C {shlex.quote(repo_path)} worktree add --detach FOLDER {ref}` brings its files back"
+            yield Check("preserved work", "warn", said, hint)
+        elif fix and unrecorded.record(context, owner):
+            yield Check("preserved work", "fixed", f"work of {owner.id} was found: `swarm restore {owner.id}`")
+        elif not fix:
+            yield Check("preserved work", "warn", said, f"`swarm doctor --fix`, then `swarm restore {owner.id}`")
+    if not found:
+        yield Check("preserved work", "ok", "all of it is in the database")
+
+
+def _replaced(context: Context, fix: bool) -> Iterator[Check]:
+    """Replace refs and grafts, with which nothing is reviewed or merged."""
+    repositories = {i.repo_path: i for i in instances.listed(context.db) if not i.cleaned}
+    named = {path: context.host(one).replaced(path) for path, one in sorted(repositories.items())}
+    found = {path: names for path, names in named.items() if names}
+    for path, names in found.items():
+        what = f"objects of {path} are replaced: {', '.join(names[:_NAMED])}"
+        yield Check("replaced objects", "fail", what, replaced.remedy(path, names))
+    if not found:
+        yield Check("replaced objects", "ok", "every repository shows what was committed")
+
+
+def _damaged(context: Context, fix: bool) -> Iterator[Check]:
+    """Objects of open pull requests that are not what their names say, with which nothing is merged."""
+    found: list[Conflict] = []
+    for pull in pulls.listed(context.db):
+        try:
+            merging.require_sound(context, pull)
+        except Conflict as error:
+            found.append(error)
+    for one in found:
+        yield Check("damaged objects", "fail", one.message, one.hint or "")
+    if not found:
+        yield Check("damaged objects", "ok", "the objects of open pull requests are what their names say")
+
+
 def _instance(context: Context, instance: Instance, fix: bool) -> Iterator[Check]:
+    if is_aside(instance):
+        return
     if not Path(instance.worktree_path).is_dir():
-        hint = f"`swarm restore {instance.id}` makes it again from its branch"
-        yield Check("worktrees", "fail", f"{instance.id}: {instance.worktree_path} is gone", hint)
-    elif (commit := context.host(instance).lost_branch(place(instance))) is not None:
+        yield _missing(context, instance, fix)
+        return
+    try:
+        context.host(instance).require_registered(place(instance))
+    except Conflict as error:
+        yield Check("worktrees", "fail", f"{instance.id}: {error.message} [{error.code}]", error.hint or "")
+        return
+    if (commit := context.host(instance).lost_branch(place(instance))) is not None:
         if fix:
             context.host(instance).revive_branch(place(instance), commit)
             yield Check(
@@ -242,6 +330,28 @@ def _instance(context: Context, instance: Instance, fix: bool) -> Iterator[Check
             yield Check(
                 "branches", "fail", f"{instance.id}: branch {instance.branch} is gone", "swarm doctor --fix"
             )
+
+
+def _missing(context: Context, instance: Instance, fix: bool) -> Check:
+    """A worktree that is not where it was: it is in a home that was moved, or it is gone."""
+    here = folders.in_this_home(context, instance)
+    if here == instance.worktree_path or not Path(here).is_dir():
+        hint = folders.problem_remedy(instance, WORKTREE_GONE)
+        return Check("worktrees", "fail", f"{instance.id}: {instance.worktree_path} is gone", hint)
+    if not fix:
+        return Check("worktrees", "fail", f"{instance.id}: its worktree is at {here} now", "swarm doctor --fix")
+    host, moved = context.host(instance), dataclasses.replace(instance, worktree_path=here)
+    try:
+        host.repair_worktrees(instance.repo_path, [here])
+        host.require_registered(place(moved))
+    except SwarmError as error:
+        return Check("worktrees", "fail", f"{instance.id}: {error.message} [{error.code}]", error.hint or "")
+    with context.db.write():
+        problem = "" if instance.problem in FOLDER_PROBLEMS else instance.problem
+        instances.set_fields(context.db, instance.id, worktree_path=here, problem=problem)
+        told = {"what": f"worktree moved from {instance.worktree_path} to {here}"}
+        events.add(context.db, "instance:repaired", instance_id=instance.id, actor="operator", metadata=told)
+    return Check("worktrees", "fixed", f"{instance.id}: its worktree is at {here} now")
 
 
 def adopt_repository(context: Context, new_path: str) -> list[Check]:
@@ -277,6 +387,7 @@ def _is_kept_in(context: Context, repo_path: str, instance: Instance) -> bool:
 _LOOKS: tuple[Callable[[Context, bool], Iterator[Check]], ...] = (
     _home,
     _database,
+    _backup,
     _operator_token,
     _programs,
     _interrupted,
@@ -284,6 +395,10 @@ _LOOKS: tuple[Callable[[Context, bool], Iterator[Check]], ...] = (
     _messages,
     _connections,
     _repositories,
+    _aside,
+    _preserved,
+    _replaced,
+    _damaged,
     _github,
     _webhook,
     _scratch,

@@ -129,6 +129,7 @@ def _send_back(context: Context, said: Feedback) -> None:
     db, reason = context.db, f"{said.sender} asks for changes"
     instances.leave_review(db, said.to_instance, actor=said.sender, reason=reason)
     work = instances.get(db, said.to_instance)
+    verdict.give_as_person(db, work, Verdict.NEEDS_WORK, said.head_commit, actor=said.sender)
     if work.status == Status.APPROVED:
         instances.change_status(db, work.id, Status.RUNNING, actor=said.sender, reason=reason)
 

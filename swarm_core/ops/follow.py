@@ -19,6 +19,8 @@ from swarm_core.store import pulls as store
 _TICK = 1.0
 _SOON = 30.0  # what is due so soon is looked at together with what is due now
 _BUSY, _CALM, _LOCAL = 60.0, 300.0, 10.0
+_CLOSED = 600.0  # one that was closed may be opened again
+_CLOSED_EVERY = 60.0
 _CALM_AFTER = 3600.0
 _AT_FULL_PACE = 2  # batches; more of them are asked for less often
 _FIRST_PAUSE, _LONGEST_PAUSE = 15.0, 300.0
@@ -35,12 +37,14 @@ class Follower:
         self._stop = threading.Event()
         self._news = threading.Event()
         self._forges: dict[str, Forge] = {}
+        self._closed_next = ""
 
     def stop(self) -> None:
         self._stop.set()
         self._news.set()
 
     def wake(self) -> None:
+        self._closed_next = ""
         self._news.set()
 
     def run(self) -> None:
@@ -57,9 +61,12 @@ class Follower:
     def look(self) -> int:
         """Look at everything that is due, one repository after the other; returns how many were looked at."""
         places: dict[tuple[str, str], list[Pull]] = {}
-        for pull in store.due(self._context.db, within=_SOON):
-            places.setdefault((pull.forge, pull.repository or pull.repo_path), []).append(pull)
         now = self._context.db.now()
+        closed = self._closed_next <= now
+        if closed:
+            self._closed_next = iso(parse_iso(now) + timedelta(seconds=_CLOSED_EVERY))
+        for pull in store.due(self._context.db, within=_SOON, closed=closed):
+            places.setdefault((pull.forge, pull.repository or pull.repo_path), []).append(pull)
         soon = iso(parse_iso(now) + timedelta(seconds=_SOON))
         due = [found for found in places.values() if not all(now < (p.next_at or "") <= soon for p in found)]
         return sum(self._look_at(found) for found in due if not self._stop.is_set())
@@ -104,6 +111,8 @@ def look_at(context: Context, forge: Forge, due: Sequence[Pull]) -> int:
                 _note_trouble(context, pull, error)
             finally:
                 _schedule(context, facts, pace)
+        elif facts.pull.state == PullState.CLOSED:
+            _look_later(context, facts.pull, pace * _CLOSED)
     return len(due)
 
 
@@ -115,7 +124,7 @@ def put_off(context: Context, due: Sequence[Pull], error: SwarmError) -> None:
         now, first = db.now(), True
         for one in due:
             pull = store.get(db, one.id)
-            if pull.looked_at != one.looked_at or pull.state != PullState.OPEN:
+            if pull.looked_at != one.looked_at or pull.state == PullState.MERGED:
                 continue  # looked at before the failure, or by somebody else meanwhile
             if first and pull.failures == 0 and error.code != _LIMITED:
                 told = {"repository": pull.repository, "error": error.message, "code": error.code}
@@ -173,7 +182,13 @@ def _schedule(context: Context, facts: Facts, pace: float) -> None:
     age = (parse_iso(db.now()) - parse_iso(pull.updated_at)).total_seconds()
     open_question = facts.checks_state == CheckState.PENDING or pull.mergeable is None or bool(pull.auto_merge)
     pause = _LOCAL if not pull.repository else pace * (_BUSY if open_question or age < _CALM_AFTER else _CALM)
+    _look_later(context, pull, pause)
+
+
+def _look_later(context: Context, pull: Pull, pause: float) -> None:
+    """Unless its state has changed meanwhile."""
+    db = context.db
     with db.write():
         now = store.get(db, pull.id)
-        if now.state == PullState.OPEN:
+        if now.state == pull.state:
             store.looked(db, now, next_at=iso(parse_iso(db.now()) + timedelta(seconds=pause)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from swarm_core.ops import pull_known
-from swarm_core.ops.pull_status import status
+from swarm_core.ops.pull_status import Policy, readiness
 from swarm_core.store import forge_counts, pulls, quota
 from swarm_core.store.database import Database
 from swarm_core.store.forge_counts import Place
@@ -50,18 +50,22 @@ class Overview:
 EMPTY = Overview(0, {}, None, 0, [])
 
 
-def overview(db: Database) -> Overview:
+def overview(db: Database, *, policy: Policy) -> Overview:
     """Nothing is asked of anybody."""
-    opened = pulls.listed(db)
+    opened, places = pulls.listed(db), forge_counts.places(db)
+    known = pull_known.facts_of(db, opened, policy=policy)
+    counted = Counter(str(readiness(facts).state) for facts in known)
+    oldest = min((place.since for place in places), default=None)
+    return Overview(len(opened), dict(counted), oldest, forge_counts.queued(db), hosts(db))
+
+
+def hosts(db: Database) -> list[HostView]:
     places, shares = forge_counts.places(db), _current(quota.listed(db))
     names = sorted({share.host for share in shares} | {_host(place) for place in places})
-    hosts = [
+    return [
         HostView(name, [s for s in shares if s.host == name], [p for p in places if _host(p) == name])
         for name in names
     ]
-    counted = Counter(str(status(facts)) for facts in pull_known.facts_of(db, opened))
-    oldest = min((place.since for place in places), default=None)
-    return Overview(len(opened), dict(counted), oldest, forge_counts.queued(db), hosts)
 
 
 def _host(place: Place) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from swarm_core.errors import ExternalFailure
 from swarm_core.forge import Forge, IssueSource, parse_remote
 from swarm_core.github_token import Token, find_token, vouches
+from swarm_core.hosts.base import RepoFacts
 from swarm_core.local_forge import LocalIssues
 from swarm_core.models import parse_iso
 from swarm_core.ops.context import Context
@@ -27,6 +28,18 @@ def github_place(context: Context, remote_url: str | None) -> Place | None:
         parsed[0] in hosts or vouches(context.environ.get("GITHUB_API_URL"), parsed[0])
     )
     return parsed if known else None
+
+
+def target_url(context: Context, repo: RepoFacts) -> str | None:
+    """The address of the repository that gets pull requests and has the issues."""
+    return repo["remotes"].get(context.settings.text("pull_remote")) or repo["remote_url"]
+
+
+def fork_owner(context: Context, repo: RepoFacts, repository: str) -> str:
+    """Whose fork is pushed to; empty when that is the repository itself."""
+    place = github_place(context, repo["remote_url"])
+    is_fork = place is not None and "/".join(place).lower() != repository.lower()
+    return place[1] if place is not None and is_fork else ""
 
 
 def issues_of(context: Context, repo_path: str, remote_url: str | None) -> IssueSource:

@@ -11,19 +11,36 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swarm_core.errors import NotFound
-from swarm_core.models import WORKTREE_GONE, Activity, Instance
-from swarm_core.ops import attention, dialogs
+from swarm_core.models import WORKTREE_GONE, Activity, Instance, Pull
+from swarm_core.ops import attention, dialogs, pull_known
 from swarm_core.ops.attention import Reason
 from swarm_core.ops.context import Context
-from swarm_core.ops.pull_status import Facts, PullStatus, status
-from swarm_core.store import dismissed, glance, instances, messages, notices
+from swarm_core.ops.pull_status import (
+    Facts,
+    Policy,
+    PullStatus,
+    Readiness,
+    ReasonCode,
+    policy,
+    readiness,
+    sentence,
+)
+from swarm_core.store import check_runs, dismissed, glance, instances, messages, notices, verdicts
 from swarm_core.store.database import Database
 
 PULL_READY = "pull_ready"
 PULL_FAILED = "pull_failed"
 _LABEL = 60
 _AT_WORK = frozenset({Activity.BUSY, Activity.STARTING, Activity.BLOCKED})
-_RED = frozenset({PullStatus.CHECKS_FAILED, PullStatus.CONFLICT, PullStatus.CHANGES_REQUESTED})
+_RED = frozenset(
+    {
+        PullStatus.BLOCKED,
+        PullStatus.CHECKS_FAILED,
+        PullStatus.CONFLICT,
+        PullStatus.CHANGES_REQUESTED,
+        PullStatus.REVIEW_OUTDATED,
+    }
+)
 _GREEN = frozenset({PullStatus.APPROVED, PullStatus.CHECKS_PASSED, PullStatus.OPEN})
 
 
@@ -82,21 +99,32 @@ class Board:
 EMPTY = Board((), {}, {}, {}, 0)
 
 
-def board(db: Database, *, grace: float) -> Board:
-    """`grace` as in pull_status.Facts. What a person has dismissed is left out until it is needed anew."""
+def board(db: Database, *, policy: Policy) -> Board:
+    """What a person has dismissed is left out until it is needed anew."""
     listed, now = glance.instances(db), db.now()
     checks, reviews, comments = glance.checks(db), glance.reviews(db), glance.comments(db)
-    pulls: dict[str, Facts] = {}
-    for pull in glance.open_pulls(db):
+    judged, runs, reviewers = verdicts.of_open_pulls(db), check_runs.of_open_pulls(db), glance.reviewers(db)
+    opened, pulls = glance.open_pulls(db), dict[str, Facts]()
+    commits = pull_known.commits_of(db, opened, judged)
+    for pull in opened:
         said = (checks.get(pull.id, ()), reviews.get(pull.id, ()), comments.get(pull.id, ()))
-        pulls[pull.instance_id] = Facts(pull, *said, now=now, grace=grace)
+        pulls[pull.instance_id] = Facts(
+            pull,
+            *said,
+            verdicts=judged.get(pull.id, ()),
+            commits=commits.get(pull.id, {}),
+            check_run=runs.get(pull.id),
+            reviewer=reviewers.get(pull.instance_id),
+            now=now,
+            policy=policy,
+        )
     raised = {(n.instance_id, n.reason): n.raised_at for n in notices.lasting(db)}
     seen, unread, queued = dismissed.listed(db), messages.waiting_for(db), glance.queued(db)
     needs = {}
     for one in listed:
         facts = pulls.get(one.id)
         waits = facts is not None and (facts.pull.id in queued or bool(facts.pull.auto_merge))
-        found = needs_of(one, None if waits else facts, raised, has_mail=one.id in unread)
+        found = needs_of(one, facts, raised, has_mail=one.id in unread, merges_itself=waits)
         needs[one.id] = [need for need in found if seen.get((one.id, need.key), "") < need.since]
     return Board(listed, needs, pulls, glance.under_review(db), len(queued))
 
@@ -107,11 +135,12 @@ def needs_of(
     raised: Mapping[tuple[str, str], str],
     *,
     has_mail: bool = False,
+    merges_itself: bool = False,
 ) -> list[Need]:
     """What one instance needs, the gravest first.
 
-    `pull` is its open pull request, unless swarm merges that by itself. `raised` says since when each need is
-    known, and `has_mail` that the agent has messages still to read.
+    `pull` is its open pull request. `raised` says since when each need is known, `has_mail` that the agent has
+    messages still to read, and `merges_itself` that swarm merges the pull request as soon as it is ready.
     """
     found = [
         Need(
@@ -125,14 +154,14 @@ def needs_of(
         for reason in attention.reasons(instance)
     ]
     if pull is not None and not instance.cleaned:
-        found += _of_pull(instance, pull, has_mail=has_mail)
+        found += _of_pull(instance, pull, has_mail=has_mail, merges_itself=merges_itself)
     return found
 
 
 def dismiss(context: Context, item_id: str, *, actor: str) -> Item:
     """Take something out of the inbox until it is needed anew; raises NotFound when it is not there."""
     instance_id, _, key = item_id.partition(":")
-    found = board(context.db, grace=context.settings.number("checks_grace"))
+    found = board(context.db, policy=policy(context.settings))
     for item in found.items():
         if (item.instance.id, item.need.key) == (instance_id, key):
             with context.db.write():
@@ -165,6 +194,8 @@ def _acts(instance: Instance, reason: Reason) -> Iterator[Act]:
         yield Act("restart", "Restart")
     elif kind == "strayed":
         yield Act("message", "Message", {"body": None}, primary=True)
+    elif kind == "kept":
+        yield Act("clean", "Clean", primary=True, danger=True)
     elif kind == "problem" and instance.problem == WORKTREE_GONE:
         yield Act("stop", "Stop", danger=True)
         yield Act("restore", "Restore")
@@ -187,27 +218,39 @@ def _answers(instance: Instance) -> Iterator[Act]:
         yield Act("answer", "Answer", {"text": None, "digest": digest}, primary=True)
 
 
-def _of_pull(instance: Instance, found: Facts, *, has_mail: bool) -> Iterator[Need]:
+def _of_pull(instance: Instance, found: Facts, *, has_mail: bool, merges_itself: bool) -> Iterator[Need]:
     """Ready to be merged while nobody changes it, or not to be merged and nobody sees to that."""
-    pull, state = found.pull, status(found)
+    pull, result = found.pull, readiness(found)
+    state = result.state
     at = f"{pull.number}@{pull.head_commit[:12]}"
     since = pull.head_at or pull.created_at  # not when it was last looked at, or a dismissed one would come back
     nobody = instance.activity == Activity.EXITED or (instance.activity == Activity.IDLE and not has_mail)
-    if state in _GREEN and not found.hindrances and instance.activity not in _AT_WORK:
+    if state in _GREEN and result.ready:
+        if merges_itself or instance.activity in _AT_WORK:
+            return
         acts = [Act("merge", f"Merge #{pull.number}", primary=True), Act("enqueue", "Queue"), _OPEN]
-        text = f"pull request #{pull.number} can be merged: {_why(found, state)}"
+        text = f"pull request #{pull.number} can be merged{_why(result)}"
         command = f"swarm pr merge {instance.id}"
         yield Need(f"{PULL_READY}:{at}", text, pull.title, command, since, acts)
     elif state in _RED and nobody:
         ended = instance.activity == Activity.EXITED
         acts = [Act("restart", "Restart", primary=True)] if ended else []
-        acts += [Act("message", "Message", {"body": None}, primary=not ended), _OPEN]
-        text = f"pull request #{pull.number}: {'; '.join(found.hindrances) or state}, and nobody is at it"
+        acts += [Act("message", "Message", {"body": None}, primary=not ended), *_more_acts(pull, result), _OPEN]
+        text = f"pull request #{pull.number}: {'; '.join(result.sentences) or state}, and nobody is at it"
         command = f"swarm restart {instance.id}" if ended else f"swarm msg {instance.id} TEXT"
         yield Need(f"{PULL_FAILED}:{at}", text, pull.title, command, since, acts)
 
 
-def _why(found: Facts, state: PullStatus) -> str:
-    if state == PullStatus.APPROVED:
-        return f"approved by {', '.join(found.approved_by[:3])}"
-    return "its checks passed" if state == PullStatus.CHECKS_PASSED else "nothing hinders it"
+def _more_acts(pull: Pull, result: Readiness) -> list[Act]:
+    """What lifts a request for changes; one that GitHub's reviewers made is taken back there."""
+    codes = {reason.code for reason in result.blockers}
+    found = [Act("review", "Review")] if ReasonCode.REVIEW_OUTDATED in codes else []
+    ours = ReasonCode.CHANGES_REQUESTED in codes and not pull.repository
+    return [*found, Act("approve", "Approve")] if ours or found else []
+
+
+def _why(result: Readiness) -> str:
+    said = {reason.code: sentence(reason) for reason in result.reasons}
+    if ReasonCode.CHECK_OUTDATED in said:
+        return f", but {said[ReasonCode.CHECK_OUTDATED]}"
+    return f": {said.get(ReasonCode.APPROVED) or said.get(ReasonCode.CHECKS_PASSED) or 'no blockers'}"

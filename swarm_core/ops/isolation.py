@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from swarm_core import files
 from swarm_core.agents.base import Agent
+from swarm_core.errors import ExternalFailure
 from swarm_core.hosts.base import FolderFacts
 from swarm_core.models import Instance, MessageKind, as_json
 from swarm_core.ops import places
@@ -225,8 +227,8 @@ def _free(instance: Instance) -> list[str]:
     configured = os.environ.get("CLAUDE_CONFIG_DIR") or str(Path.home() / ".claude")
     found = [tempfile.gettempdir(), "/tmp", configured]  # noqa: S108  a name, nothing is made there
     try:
-        link = Path(instance.worktree_path, ".git").read_text()
-    except (OSError, UnicodeDecodeError):
+        link = files.read_small(Path(instance.worktree_path, ".git")).decode()
+    except (OSError, UnicodeDecodeError, ExternalFailure):
         link = ""
     if link.startswith("gitdir: "):
         found.append(link.removeprefix("gitdir: ").strip())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from swarm_core.errors import ExternalFailure, InvalidInput
+from swarm_core.errors import ExternalFailure, InvalidInput, NotFound
 from swarm_core.forge import Issue
 from swarm_core.hosts.base import RepoFacts
 from swarm_core.models import Instance, Kind, parse_iso
@@ -34,8 +34,8 @@ class Listing:
 
 def get(context: Context, repo: RepoFacts, number: int) -> Issue | None:
     """The issue; None if there is none. A copy of it serves while GitHub does not answer, and is reported."""
-    place = forges.github_place(context, repo["remote_url"])
-    source = forges.issues_of(context, repo["repo_path"], repo["remote_url"])
+    place = forges.github_place(context, forges.target_url(context, repo))
+    source = forges.issues_of(context, repo["repo_path"], forges.target_url(context, repo))
     if place is None:
         return source.get_issue(number)
     try:
@@ -51,12 +51,31 @@ def get(context: Context, repo: RepoFacts, number: int) -> Issue | None:
     return found
 
 
+def require(context: Context, repo: RepoFacts, number: int, *, required: bool) -> Issue | None:
+    """The issue; raises NotFound when there is none, and None when that is not certain and it is not `required`.
+
+    Without a token GitHub does not show private issues, and without GitHub issues may be kept anywhere.
+    """
+    found = get(context, repo, number)
+    place = forges.github_place(context, forges.target_url(context, repo))
+    certain = place is not None and forges.token_of(context, place) is not None
+    if found is None and (required or certain):
+        where = "/".join(place[1:]) if place else f"{LOCAL} of {repo['repo_path']}"
+        raise NotFound(
+            f"there is no issue #{number} in {where}",
+            code="ISSUE_NOT_FOUND",
+            hint="`swarm issues` lists the open ones; "
+            + ("leave --issue out to work without one" if certain else "give a PROMPT to work without its text"),
+        )
+    return found
+
+
 def listing(context: Context, repo: RepoFacts, *, limit: int) -> Listing:
     """The open issues and who works on them; copies, with their age, while GitHub does not answer."""
     if not 1 <= limit <= LIMIT_MAX:
         raise InvalidInput(f"--limit is between 1 and {LIMIT_MAX}", hint="for example --limit 30")
-    place = forges.github_place(context, repo["remote_url"])
-    source = forges.issues_of(context, repo["repo_path"], repo["remote_url"])
+    place = forges.github_place(context, forges.target_url(context, repo))
+    source = forges.issues_of(context, repo["repo_path"], forges.target_url(context, repo))
     workers = _workers(context, repo["repo_path"])
     if place is None:
         return Listing(LOCAL, repo["repo_path"], source.list_issues(limit=limit), workers)

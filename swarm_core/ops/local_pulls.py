@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from swarm_core.local_forge import LocalIssues
 from swarm_core.models import Instance, Pull, PullState
 from swarm_core.ops import checking
 from swarm_core.ops.context import Context
-from swarm_core.store import instances, pulls
+from swarm_core.store import check_runs, instances, pulls
 
 
 class LocalForge:
@@ -50,32 +50,46 @@ class LocalForge:
     def log_tail(self, job: int, *, max_bytes: int) -> str:
         return ""
 
-    def merge(self, number: int, *, method: MergeMethod, head_commit: str, title: str) -> str:
-        """Merge in a scratch worktree, run the check command there, and only then move the base branch.
+    def merge(
+        self,
+        number: int,
+        *,
+        method: MergeMethod,
+        head_commit: str,
+        title: str,
+        decide: Callable[[], str] = lambda: "",
+    ) -> str:
+        """Merge in a scratch worktree, run the check command there, and move the base branch to just that result.
 
+        The result of the check is recorded before `decide` is asked, which knows whether a failure stops it.
         Whoever closes it or brings another commit while the check runs has kept it from being merged.
         """
-        pull, context = self._pull(number), self._context
-        host = self._host(pull)
+        pull = self._pull(number)
         self._require(pull, head_commit)
-        tip = self._base_tip(pull)
-        recipe = checking.Recipe(
-            repo_path=pull.repo_path,
-            base_branch=pull.base_branch,
-            base_commit=tip,
-            heads=[{"head_commit": head_commit, "method": str(method), "message": title}],
-            command=checking.command(context, host, pull.repo_path, pull.base_branch),
-            scratch=f"pull-{pull.id}",
-        )
+        recipe, made = self._recipe(pull, method, title), list[str]()
         if recipe.command:
-            _require_good(pull, checking.attempt(context, host, recipe))
+            made = self._check(pull, recipe, again=False)
             now = self._pull(number)
             if now.state == PullState.MERGED and now.merge_commit:
                 return now.merge_commit
             self._require(now, head_commit)
-        facts = checking.land(context, host, recipe)
-        _require_good(pull, facts)
+        if note := decide():
+            recipe = self._recipe(pull, method, f"{title}\n\n{note}", onto=recipe.base_commit)
+        facts = checking.land(self._context, self._host(pull), recipe, made=made, reword=bool(note))
+        _require_clean(pull, facts)
         return facts["commits"][-1]
+
+    def check(self, number: int, *, method: MergeMethod) -> None:
+        """Run the check command on the merged result, though it failed before; Conflict if there is none."""
+        pull = self._pull(number)
+        self._require(pull, pull.head_commit)
+        recipe = self._recipe(pull, method, pull.title)
+        if not recipe.command:
+            raise Conflict(
+                "no check command is configured",
+                hint="put one into .swarm/check of the base branch, or `swarm config check_command COMMAND`",
+            )
+        self._check(pull, recipe, again=True)
 
     def require_unmoved(self, pull: Pull) -> None:
         """Raise Conflict (PULL_HEAD_MOVED) if the branch has commits that the pull request does not have yet."""
@@ -97,11 +111,41 @@ class LocalForge:
         """Take back the file of one that could not be recorded."""
         self._context.host(author).remove_file(author.id, _file(number))
 
+    def _recipe(
+        self, pull: Pull, method: MergeMethod, message: str, *, onto: str | None = None
+    ) -> checking.Recipe:
+        return checking.Recipe(
+            repo_path=pull.repo_path,
+            base_branch=pull.base_branch,
+            base_commit=onto or self._base_tip(pull),
+            heads=[{"head_commit": pull.head_commit, "method": str(method), "message": message}],
+            command=checking.command(self._context, self._host(pull), pull.repo_path, pull.base_branch),
+            scratch=f"pull-{pull.id}",
+        )
+
+    def _check(self, pull: Pull, recipe: checking.Recipe, *, again: bool) -> list[str]:
+        """Run the check, record how it ended and return the commits that were checked.
+
+        One that failed on the same commits is run only `again`.
+        """
+        known = check_runs.of(self._context.db, pull.id)
+        if known is not None and not known.ok and not again and checking.is_of(known, pull, recipe):
+            return []
+        facts = checking.attempt(self._context, self._host(pull), recipe)
+        _require_clean(pull, facts)
+        if facts["check"] is not None:
+            if not facts["check"]["ok"]:
+                checking.try_base(self._context, self._host(pull), recipe, again=again)
+            with self._context.db.write():
+                checking.record(self._context, pull, recipe.base_commit, recipe.command, facts["check"])
+        return facts["commits"]
+
     def _look(self, one: Known) -> Look:
         """By its recorded commit: that had something its base had not, so it can only be there by a merge."""
         pull = self._pull(one.number)
         host = self._host(pull)
         tip = host.branch_tip(_place(pull, pull.base_branch))
+        checking.drop_outdated(self._context, host, pull, tip)
         etags = {"base": tip or "", "head": pull.head_commit}
         if tip is not None and pull.mergeable is not None and one.etags == etags:
             return Look(_remote(pull.number, pull.url, draft_of(pull), PullState.OPEN), None, None, None, etags)
@@ -177,11 +221,9 @@ def draft_of(pull: Pull) -> Draft:
     )
 
 
-def _require_good(pull: Pull, facts: IntegrateFacts) -> None:
+def _require_clean(pull: Pull, facts: IntegrateFacts) -> None:
     if facts["conflict"] is not None:
         raise checking.conflict(pull, facts["conflict"]["files"])
-    if facts["check"] is not None and not facts["check"]["ok"]:
-        raise checking.failed(pull, facts["check"]["output"])
 
 
 def _moved(pull: Pull, expected: str, found: str) -> Conflict:

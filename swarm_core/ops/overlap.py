@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from swarm_core.errors import SwarmError
 from swarm_core.git.overlap import overlaps as meeting
+from swarm_core.hosts.base import Watched
 from swarm_core.models import Instance, Kind, Overlap, Status, Wanted
 from swarm_core.ops import places, post
 from swarm_core.ops.context import Context, place
@@ -76,6 +77,7 @@ class Radar:
             self._forget(present)
             for instance in _for_a_while(self._stale(present.values())):
                 self._see(instance, present)
+            present = self._without_gone(present)
             for batch in _for_a_while(self._batches()):
                 self._compare([present[one] for one in batch])
             self._end_and_tell(present)
@@ -85,6 +87,29 @@ class Radar:
         self._sights = {key: sight for key, sight in self._sights.items() if key in here}
         self._pending = {pair: None for pair in self._pending if here >= set(pair)}
         self._predicted = {pair: known for pair, known in self._predicted.items() if here >= set(pair)}
+
+    def _without_gone(self, present: Mapping[str, Instance]) -> dict[str, Instance]:
+        """Leave out work that meets others' and has neither a branch nor a worktree any more."""
+        recorded = [(overlap.one, overlap.other) for overlap in overlaps.listed(self._context.db)]
+        met = {one for pair in (*recorded, *self._pending) for one in pair}
+        gone = {one for one in met if one in present and self._is_gone(present[one])}
+        self._pending = {pair: None for pair in self._pending if not gone & set(pair)}
+        return {one: instance for one, instance in present.items() if one not in gone}
+
+    def _is_gone(self, instance: Instance) -> bool:
+        host, there = self._context.host(instance), place(instance)
+        try:
+            if host.branch_tip(there) is not None:
+                return False
+            asked: Watched = {
+                "instance_id": instance.id,
+                "agent": instance.agent,
+                "worktree_path": instance.worktree_path,
+            }
+            return not host.snapshot([asked])[instance.id]["worktree"]
+        except SwarmError as error:
+            log.debug("whether %s is gone is not known: %s", instance.id, error.message)
+            return False
 
     def _stale(self, present: Iterable[Instance]) -> list[Instance]:
         """Those that may have changed, the longest unseen first; nobody alone in a repository."""

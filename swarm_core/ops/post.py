@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from datetime import timedelta
 
 from swarm_core.errors import Conflict
-from swarm_core.models import Instance, Message, MessageState
+from swarm_core.models import Instance, Message
 from swarm_core.ops import envelopes, texts
 from swarm_core.ops.context import Context
 from swarm_core.store import messages
 from swarm_core.tmux.text import clean
 
 BODY_MAX = 1 << 20
-_LOOK_EVERY = 0.05
-_KNOWN = frozenset({MessageState.SEEN, MessageState.ACKNOWLEDGED})
 
 
 def post(context: Context, instance: Instance, body: str, *, sender: str) -> Message:
@@ -48,13 +45,3 @@ def post(context: Context, instance: Instance, body: str, *, sender: str) -> Mes
 
 def expiry(context: Context) -> timedelta:
     return timedelta(hours=context.settings.number("message_hours"))
-
-
-def await_receipt(context: Context, message_id: str, seconds: float) -> Message:
-    """The message, once it is seen or so many seconds have passed."""
-    deadline = time.monotonic() + seconds
-    while True:
-        message = messages.get(context.db, message_id)
-        if message.state in _KNOWN or time.monotonic() >= deadline:
-            return message
-        time.sleep(_LOOK_EVERY)

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from swarm_core.forge import Check, Comment, Forge, Known, Look, Review
 from swarm_core.models import Pull, PullState, parse_iso
-from swarm_core.ops import pull_known, pull_record, texts
+from swarm_core.ops import brought, pull_known, pull_record, texts
 from swarm_core.ops.context import Context
-from swarm_core.ops.pull_status import Facts
-from swarm_core.store import events, pull_facts
+from swarm_core.ops.pull_status import Facts, policy
+from swarm_core.store import events, instances, pull_facts
 from swarm_core.store import pulls as store
 from swarm_core.store.database import Database
 
@@ -27,7 +27,7 @@ _R = TypeVar("_R", Check, Review, Comment)
 
 def facts_of(context: Context, pull: Pull) -> Facts:
     """A pull request as it is known now."""
-    [found] = pull_known.facts_of(context.db, [pull], grace=context.settings.number("checks_grace"))
+    [found] = pull_known.facts_of(context.db, [pull], policy=policy(context.settings))
     return found
 
 
@@ -74,12 +74,16 @@ def take_in(
     Not what was asked before a look that is stored already, or before we pushed: GitHub's answer may be older than
     the push that it follows.
     """
-    db = context.db
+    db, replaced = context.db, replaced_now(context, pull)
+    span = _span(context, pull, look)
     with db.write():
         before = facts_of(context, store.get(db, pull.id))
         if _is_older(before.pull, look, asked_at or db.now(), db.now()):
             return before
-        _store(context, before, look, asked_at or db.now())
+        if look.pull.state == PullState.OPEN:
+            pull_record.reopened(context, before.pull, actor=actor or pull.forge)
+        _store(context, before, look, asked_at or db.now(), replaced)
+        brought.keep(db, store.get(db, pull.id), span)
         after = facts_of(context, store.get(db, pull.id))
         _tell(context, before, after)
         _end(context, after.pull, look, actor)
@@ -97,7 +101,20 @@ def _is_older(known: Pull, look: Look, asked_at: str, now: str) -> bool:
     return known.head_at >= asked_at or age < _NOTICED_AFTER
 
 
-def _store(context: Context, before: Facts, look: Look, asked_at: str) -> None:
+def replaced_now(context: Context, pull: Pull) -> str:
+    """What `Pull.replaced` is to be; ask before the transaction."""
+    return " ".join(context.host(instances.get(context.db, pull.instance_id)).replaced(pull.repo_path))
+
+
+def _span(context: Context, pull: Pull, look: Look) -> brought.Span | None:
+    if look.pull.state != PullState.OPEN:
+        return None
+    host = context.host(instances.get(context.db, pull.instance_id))
+    there = dataclasses.replace(pull, base_branch=look.pull.base_branch)
+    return brought.of_pull(host, there, head=look.pull.head_commit, known=pull.span)
+
+
+def _store(context: Context, before: Facts, look: Look, asked_at: str, replaced: str) -> None:
     db, remote, pull = context.db, look.pull, before.pull
     moved = remote.head_commit != pull.head_commit
     now: dict[str, Any] = {
@@ -122,6 +139,7 @@ def _store(context: Context, before: Facts, look: Look, asked_at: str) -> None:
         looked_at=asked_at,
         failures=0,
         failure="",
+        replaced=replaced,
     )
     if look.checks is not None:
         pull_facts.replace_checks(db, pull.id, _storable(look.checks))

@@ -146,7 +146,7 @@ def _take_back(context: Context, pull: Pull, true: set[str]) -> None:
 
 def _said(facts: Facts) -> list[Review]:
     """Requests for changes that still stand, and remarks on the whole."""
-    standing = {r.id for r in facts.verdicts.values() if r.state == ReviewState.CHANGES_REQUESTED}
+    standing = {r.id for r in facts.last_words.values() if r.state == ReviewState.CHANGES_REQUESTED}
     return [
         review
         for review in facts.reviews

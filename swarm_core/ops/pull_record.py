@@ -7,9 +7,9 @@ from typing import Any
 
 from swarm_core.forge import RemotePull
 from swarm_core.models import TRANSITIONS, Instance, Pull, PullState, Relationship, Status, Verdict
-from swarm_core.ops import review, verdict
+from swarm_core.ops import brought, review, verdict
 from swarm_core.ops.context import Context
-from swarm_core.store import events, instances, messages, pull_facts, pulls, relationships
+from swarm_core.store import check_runs, events, instances, messages, pull_facts, pulls, relationships
 
 
 def opened(
@@ -46,6 +46,7 @@ def opened(
         if known.head_commit != remote.head_commit:
             moved = {"mergeable": None, "etags": "{}", "head_at": db.now()}
             pull_facts.replace_checks(db, known.id, [])
+            check_runs.drop(db, known.id)
         pull = pulls.change(db, known, next_at=None, closed_at=None, **facts, **moved)
         _tell_change(context, known, pull, actor)
     return pull
@@ -84,7 +85,7 @@ def merged(context: Context, pull: Pull, *, commit: str | None, actor: str) -> P
     told = _told(pull) | {"base_branch": pull.base_branch, "merge_commit": commit}
     events.add(db, "pull:merged", instance_id=pull.instance_id, actor=actor, metadata=told)
     _end_loop(context, done, Status.PR_MERGED, f"pull request #{pull.number} was merged", actor)
-    return done
+    return brought.drop(db, done)
 
 
 def closed(context: Context, pull: Pull, *, actor: str) -> Pull:
@@ -95,6 +96,17 @@ def closed(context: Context, pull: Pull, *, actor: str) -> Pull:
     done = pulls.change(db, pull, state=str(PullState.CLOSED), closed_at=db.now(), auto_merge="")
     events.add(db, "pull:closed", instance_id=pull.instance_id, actor=actor, metadata=_told(pull))
     _end_loop(context, done, Status.PR_CLOSED, f"pull request #{pull.number} was closed", actor)
+    return brought.drop(db, done)
+
+
+def reopened(context: Context, pull: Pull, *, actor: str) -> Pull:
+    """A closed one is open again, unless its branch has another one by now; twice is no change."""
+    db = context.db
+    if pull.state != PullState.CLOSED or pulls.open_of(db, pull.repo_path, pull.head_branch) is not None:
+        return pull
+    done = pulls.change(db, pull, state=str(PullState.OPEN), closed_at=None, next_at=None)
+    events.add(db, "pull:reopened", instance_id=pull.instance_id, actor=actor, metadata=_told(done))
+    _move(context, pull.instance_id, Status.PR_CREATED, f"pull request #{pull.number} was reopened", actor)
     return done
 
 

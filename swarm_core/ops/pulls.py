@@ -11,7 +11,19 @@ from swarm_core.errors import Conflict, InvalidInput, NotFound
 from swarm_core.forge import Draft, Forge
 from swarm_core.hosts.base import BranchFacts
 from swarm_core.models import Instance, Kind, Pull, PullState, Relationship, Verdict
-from swarm_core.ops import forges, lineage, operations, publish, pull_body, pull_look, pull_record, texts, verdict
+from swarm_core.ops import (
+    brought,
+    forges,
+    lineage,
+    operations,
+    publish,
+    pull_body,
+    pull_look,
+    pull_record,
+    replaced,
+    texts,
+    verdict,
+)
 from swarm_core.ops.context import Context, nothing, place
 from swarm_core.ops.local_pulls import LocalForge, draft_of
 from swarm_core.store import instances, pulls
@@ -45,6 +57,7 @@ class _Case:
     head: str | None
     link: Relationship | None
     actor: str
+    span: brought.Span | None = None
 
     @property
     def moves(self) -> bool:
@@ -78,8 +91,10 @@ def open_pull(
     head = facts["head_commit"] if facts else verdict.head_of(context, work)
     if link is not None:
         _check_reviewed(link, head)
-    case = _Case(work, wish, base, known, facts, head, link, actor)
+        replaced.require_as_committed(context, work, head)
     forge = _forge(context, work, known)
+    span = _span(context, work, forge, base, head, known)
+    case = _Case(work, wish, base, known, facts, head, link, actor, span)
     if isinstance(forge, LocalForge):
         return _open_here(context, forge, case, recorded)
     if case.moves:
@@ -145,6 +160,18 @@ def forge_of(context: Context, pull: Pull, *, person: bool = True) -> Forge:
     return forges.at(context, pull.repository, person=person)
 
 
+def pushed_to(context: Context, pull: Pull) -> Forge:
+    """The forge that has the branch of a pull request: another one than got it, when that came from a fork."""
+    if pull.forge == LocalForge.name:
+        return forge_of(context, pull)
+    facts = context.hosts.choose().ensure_repo(pull.repo_path, None)
+    owner, (host, _, name) = forges.fork_owner(context, facts, pull.repository), forges.split(pull.repository)
+    if not owner:
+        return forge_of(context, pull)
+    place = forges.github_place(context, facts["remote_url"]) or (host, owner, name)
+    return forges.at(context, "/".join(place))
+
+
 def _check(wish: Wish) -> None:
     texts.check(wish.title, "a title", max_bytes=TITLE_MAX, one_line=True)
     texts.check(wish.description, "a description", max_bytes=BODY_MAX, empty=True)
@@ -183,7 +210,23 @@ def _forge(context: Context, work: Instance, known: Pull | None) -> Forge:
     if known is not None:
         return forge_of(context, known)
     facts = context.host(work).ensure_repo(work.repo_path, None)
-    return forges.pulls_of(context, work.repo_path, facts["remote_url"])
+    return forges.pulls_of(context, work.repo_path, forges.target_url(context, facts))
+
+
+def _span(
+    context: Context, work: Instance, forge: Forge, base: str, head: str | None, known: Pull | None
+) -> brought.Span | None:
+    if head is None:
+        return None
+    at_remote = not isinstance(forge, LocalForge)
+    return brought.listed(
+        context.host(work),
+        work.repo_path,
+        head,
+        base_branch=known.base_branch if known else base.removeprefix("origin/") if at_remote else base,
+        at_remote=at_remote,
+        known=known.span if known else "",
+    )
 
 
 def _facts(context: Context, work: Instance, base: str) -> BranchFacts:
@@ -240,8 +283,14 @@ def _draft(context: Context, case: _Case, base: str, *, closes: bool) -> Draft:
 def _publish(context: Context, forge: Forge, case: _Case) -> None:
     """Push and open at GitHub; what an earlier attempt has begun is finished first."""
     work = case.work
-    remote = context.host(work).ensure_repo(work.repo_path, None)["remote"] or "origin"
-    draft = _draft(context, case, case.base.removeprefix(f"{remote}/"), closes=True)
+    facts = context.host(work).ensure_repo(work.repo_path, None)
+    remote, base = facts["remote"] or "origin", case.base
+    for name in (remote, context.settings.text("pull_remote")):
+        base = base.removeprefix(f"{name}/")
+    draft = dataclasses.replace(
+        _draft(context, case, base, closes=True),
+        head_owner=forges.fork_owner(context, facts, forge.repository),
+    )
     last = case.known or pulls.newest_of(context.db, work.repo_path, work.branch)
     order = publish.Order(
         draft=draft,
@@ -267,7 +316,7 @@ def _recorded(context: Context, case: _Case, recorded: Callable[[Pull], None]) -
         pull = pulls.open_of(context.db, work.repo_path, work.branch)
         if pull is None:
             raise Conflict(f"the pull request of {work.branch} was closed a moment ago", hint="try again")
-        _follow_up(context, case, pull, opens=False)
+        pull = _follow_up(context, case, pull, opens=False)
         recorded(pull)
     return pull
 
@@ -287,7 +336,7 @@ def _open_here(context: Context, forge: LocalForge, case: _Case, recorded: Calla
                 number = known.number if known else pulls.next_number(db, forge.name, work.repo_path)
                 undo.callback(_take_back, context, forge, work, number)
                 pull = _write_down(context, forge, case)
-            _follow_up(context, case, pull, opens=known is None)
+            pull = _follow_up(context, case, pull, opens=known is None)
             recorded(pull)
         undo.pop_all()
     return pull
@@ -308,12 +357,14 @@ def _write_down(context: Context, forge: LocalForge, case: _Case) -> Pull:
     )
 
 
-def _follow_up(context: Context, case: _Case, pull: Pull, *, opens: bool) -> None:
+def _follow_up(context: Context, case: _Case, pull: Pull, *, opens: bool) -> Pull:
+    pull = brought.keep(context.db, pull, case.span)
     if case.actor == case.work.id:
         instances.heard_from(context.db, case.work.id)
     if case.link is not None:
         pull_record.approve(context, case.link, pull, case.actor, opens=opens)
     pull_record.on_instance(context, case.work, pull, case.actor)
+    return pull
 
 
 def _take_back(context: Context, forge: LocalForge, work: Instance, number: int) -> None:

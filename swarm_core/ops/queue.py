@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swarm_core import ids, locks
-from swarm_core.errors import Cancelled, Conflict, SwarmError
+from swarm_core.errors import Cancelled, CommandFailed, Conflict, SwarmError
 from swarm_core.forge import Forge, MergeMethod
 from swarm_core.hosts.base import CheckFacts, ConflictFacts, Host
 from swarm_core.models import Instance, Pull, PullState, Queued, Wanted
-from swarm_core.ops import checking, forges, merging, pull_look, pull_news, pull_record, pulls
+from swarm_core.ops import brought, checking, merging, pull_look, pull_news, pull_record, pulls
 from swarm_core.ops.context import Context
-from swarm_core.ops.pull_status import Facts
+from swarm_core.ops.pull_status import Facts, Readiness, readiness
 from swarm_core.store import events, instances, pull_facts, queue
 from swarm_core.store import pulls as store
 
@@ -51,7 +51,7 @@ class Outlook:
     entry: Queued
     number: int
     title: str
-    hindrances: list[str]
+    readiness: Readiness
     conflicts: dict[str, list[str]]
 
 
@@ -98,8 +98,8 @@ def outlook(context: Context) -> list[Outlook]:
         found = {name: _predicted(host, entry, commit) for name, commit in others.items()}
         conflicts = {name: files for name, files in found.items() if files}
         # What was stored of a conflict may be older than what git has just said.
-        hindrances = _but_conflicts(facts).hindrances
-        shown.append(Outlook(entry, facts.pull.number, facts.pull.title, hindrances, conflicts))
+        result = _with_conflict(facts, False if entry.base_branch in conflicts else None)
+        shown.append(Outlook(entry, facts.pull.number, facts.pull.title, result, conflicts))
     return shown
 
 
@@ -188,9 +188,18 @@ class _Line:
 
     def _ready(self) -> list[Ready]:
         """Those that nothing hinders, of one forge; what is over leaves the queue here."""
-        looked = ((entry, self._look(entry)) for entry in queue.waiting(self._context.db) if self._is_mine(entry))
-        found = [ready for entry, facts in looked if (ready := self._settled(entry, facts)) is not None]
+        tried = (self._tried(entry) for entry in queue.waiting(self._context.db) if self._is_mine(entry))
+        found = [ready for ready in tried if ready is not None]
         return [one for one in found if one.facts.pull.repository == found[0].facts.pull.repository]
+
+    def _tried(self, entry: Queued) -> Ready | None:
+        """One at which git fails waits; the others do not wait for it."""
+        try:
+            return self._settled(entry, self._look(entry))
+        except CommandFailed as error:
+            why = self._unsound(store.get(self._context.db, entry.pull_id))
+            self._wait(entry, "; ".join(why) or f"{error.message} [{error.code}]")
+            return None
 
     def _is_mine(self, entry: Queued) -> bool:
         return _place(entry) == (self._repo_path, self._base)
@@ -199,7 +208,7 @@ class _Line:
         """As its forge has it now; GitHub is asked about what has to wait anyway only once, and only `again`."""
         pull = store.get(self._context.db, entry.pull_id)
         facts = pull_look.facts_of(self._context, pull)
-        waits = pull.repository and (_is_asked(entry) or _but_conflicts(facts).hindrances)
+        waits = pull.repository and (_is_asked(entry) or _but_conflicts(facts).blockers)
         is_due = self._again and entry.id not in self._looked
         self._looked.add(entry.id)
         if pull.state != PullState.OPEN or (waits and not is_due and pull.head_commit == entry.head_commit):
@@ -211,7 +220,7 @@ class _Line:
         if current is None or _is_asked(current):
             return None
         # A conflict is found again, and its author is asked, when its turn comes.
-        hindrances = [*self._newer(facts.pull), *_but_conflicts(facts).hindrances]
+        hindrances = [*self._newer(facts.pull), *_but_conflicts(facts).sentences] or self._unsound(facts.pull)
         if hindrances:
             self._wait(current, "; ".join(hindrances))
             return None
@@ -223,6 +232,16 @@ class _Line:
             merging.require_head(self._context, pull)
         except Conflict as error:
             return [f"{error.message}; {error.hint}"]
+        return []
+
+    def _unsound(self, pull: Pull) -> list[str]:
+        """Objects of it that are not what their names say, in words."""
+        try:
+            merging.require_sound(self._context, pull)
+        except Conflict as error:
+            return [f"{error.message}; {error.hint}"]
+        except CommandFailed as error:
+            return [f"{error.message} [{error.code}]"]
         return []
 
     def _current(self, entry: Queued, pull: Pull) -> Queued | None:
@@ -246,7 +265,7 @@ class _Line:
     def _round(self, batch: Sequence[Ready]) -> None:
         """Put a batch together, check it and merge what is good."""
         host = self._context.host(instances.get(self._context.db, batch[0].entry.instance_id))
-        base_commit = self._base_commit(host, batch[0].facts.pull)
+        base_commit = merging.base_commit(self._context, host, batch[0].facts.pull)
         command = checking.command(self._context, host, self._repo_path, self._base)
         whole = self._recipe(batch, base_commit, command)
         if not self._again and self._is_base_bad(whole):
@@ -255,31 +274,29 @@ class _Line:
         if facts["conflict"] is not None:
             self._conflict(host, whole, batch, facts["conflict"])
             return
-        good, output = len(batch), ""
+        good, output, made = len(batch), "", {len(batch): facts["commits"]}
         if facts["check"] is not None and not facts["check"]["ok"]:
-            good, output = self._bisect(host, whole, facts["check"]["output"])
-        if good == 0 and not self._is_base_good(host, whole):
+            good, output = self._bisect(host, whole, facts["check"]["output"], made)
+        if good == 0 and not checking.try_base(self._context, host, whole, again=True):
             raise self._base_fails()
         self._tell_tried(batch, good, command)
-        if good and not self._merge(host, whole, batch[:good]):
-            return
-        if good < len(batch):
-            self._send_away(batch[good].entry, command, output)
+        base = self._merge(host, whole, batch[:good], made[good]) if good else base_commit
+        if base is not None and good < len(batch):
+            self._send_away(batch[good], base, command, output)
 
-    def _bisect(self, host: Host, whole: checking.Recipe, output: str) -> tuple[int, str]:
+    def _bisect(
+        self, host: Host, whole: checking.Recipe, output: str, made: dict[int, list[str]]
+    ) -> tuple[int, str]:
         def check(count: int) -> CheckFacts | None:
-            return checking.attempt(self._context, host, _first(whole, count))["check"]
+            facts = checking.attempt(self._context, host, _first(whole, count))
+            made[count] = facts["commits"]
+            return facts["check"]
 
         return first_bad(len(whole.heads), output, check)
 
     def _is_base_bad(self, whole: checking.Recipe) -> bool:
         known = checking.last(self._context, _first(whole, 0))
         return known is not None and not known.ok
-
-    def _is_base_good(self, host: Host, whole: checking.Recipe) -> bool:
-        """Whether the first of the batch is to blame: not if the check fails without it, too."""
-        found = checking.attempt(self._context, host, _first(whole, 0))["check"]
-        return found is None or found["ok"]
 
     def _base_fails(self) -> Conflict:
         return Conflict(
@@ -299,43 +316,52 @@ class _Line:
         self._wait(batch[index].entry, f"it changes the same lines as one before it: {', '.join(files[:5])}")
         self._round([*batch[:index], *batch[index + 1 :]])
 
-    def _merge(self, host: Host, whole: checking.Recipe, good: Sequence[Ready]) -> bool:
-        """Merge what was checked; False if one of them has changed meanwhile: then they are tried anew."""
+    def _merge(self, host: Host, whole: checking.Recipe, good: Sequence[Ready], made: Sequence[str]) -> str | None:
+        """Merge what was checked and return where the base is then.
+
+        None if one of them has changed meanwhile or may not be merged any more: then they are tried anew.
+        """
         if any(self._newer(one.facts.pull) for one in good):
-            return False
+            return None
+        spans = [brought.of_pull(host, one.facts.pull) for one in good]
+        hidden = pull_look.replaced_now(self._context, good[0].facts.pull)
         with self._context.db.write():
+            for one, span in zip(good, spans, strict=True):
+                now = store.get(self._context.db, one.entry.pull_id)
+                brought.keep(self._context.db, store.looked(self._context.db, now, replaced=hidden), span)
             if not all(self._is_unchanged(one) for one in good):
-                return False
+                return None
             for one in good:
                 queue.change(self._context.db, one.entry, state=queue.MERGING)
         pull = good[0].facts.pull
         if pull.repository:
-            self._merge_there(host, pulls.forge_of(self._context, pull, person=False), whole.base_commit, good)
-        else:
-            self._land(host, _first(whole, len(good)), good)
-        return True
+            forge = pulls.forge_of(self._context, pull, person=False)
+            return self._merge_there(host, forge, whole.base_commit, good)
+        return self._land(host, _first(whole, len(good)), good, made)
 
     def _is_unchanged(self, one: Ready) -> bool:
         pull = store.get(self._context.db, one.entry.pull_id)
         same = (pull.state, pull.head_commit) == (PullState.OPEN, one.entry.head_commit)
-        return same and _is_open(self._context, one.entry)
+        ready = _but_conflicts(pull_look.facts_of(self._context, pull)).ready
+        return same and ready and _is_open(self._context, one.entry)
 
-    def _land(self, host: Host, recipe: checking.Recipe, good: Sequence[Ready]) -> None:
-        """The local forge: what was checked is put together again and the branch moved to it in one step."""
-        facts = checking.land(self._context, host, recipe)
+    def _land(self, host: Host, recipe: checking.Recipe, good: Sequence[Ready], made: Sequence[str]) -> str:
+        """The local forge: the branch is moved to what was checked, in one step."""
+        facts = checking.land(self._context, host, recipe, made=made)
         with self._context.db.write():
             for one, commit in zip(good, facts["commits"], strict=True):
                 now = store.get(self._context.db, one.entry.pull_id)
                 pull_record.merged(self._context, now, commit=commit, actor=one.entry.asked_by)
                 queue.change(self._context.db, one.entry, state=queue.MERGED)
         self.merged += len(good)
+        return facts["commits"][-1]
 
-    def _merge_there(self, host: Host, forge: Forge, base_commit: str, good: Sequence[Ready]) -> None:
+    def _merge_there(self, host: Host, forge: Forge, base_commit: str, good: Sequence[Ready]) -> str:
         """GitHub merges one after the other; when it refuses one, that and those after it wait.
 
         Raises Conflict (`base_moved`) when the base there has become what nobody has checked.
         """
-        ours = {base_commit}
+        ours, last = {base_commit}, base_commit
         for one in good:
             self._require_base(host, one.facts.pull, ours)
             method = MergeMethod(one.entry.method)
@@ -343,10 +369,12 @@ class _Line:
             with self._context.db.write():
                 queue.change(self._context.db, one.entry, state=queue.MERGED)
             self.merged += 1
-            ours.add(merged.merge_commit or "")
+            last = merged.merge_commit or last
+            ours.add(last)
+        return last
 
     def _require_base(self, host: Host, pull: Pull, ours: Set[str]) -> None:
-        found = self._base_commit(host, pull)
+        found = merging.base_commit(self._context, host, pull)
         if found not in ours:
             raise Conflict(
                 f"{self._base} has moved on to {found[:12]} since it was checked",
@@ -369,17 +397,6 @@ class _Line:
             command=command,
             scratch="queue",
         )
-
-    def _base_commit(self, host: Host, pull: Pull) -> str:
-        """Where the base is now: at the forge, for one that merges there."""
-        facts = host.ensure_repo(self._repo_path, None if pull.repository else self._base)
-        commit = facts["base_commit"]
-        if pull.repository:
-            token = forges.token_of(self._context, forges.split(pull.repository))
-            commit = host.fetch(self._repo_path, facts["remote"] or "origin", self._base, token)
-        if commit is None:
-            raise Conflict(f"{self._base} has no commit to merge into", code="GIT_BRANCH_NOT_FOUND")
-        return commit
 
     def _wait(self, entry: Queued, detail: str) -> Queued:
         if (entry.state, entry.detail) == (queue.WAITING, detail):
@@ -413,12 +430,15 @@ class _Line:
         message_id = merging.tell_author(self._context, one.entry.instance_id, body)
         pull_facts.note(self._context.db, one.entry.pull_id, news, message_id=message_id)
 
-    def _send_away(self, entry: Queued, command: Sequence[str], output: str) -> None:
+    def _send_away(self, one: Ready, base_commit: str, command: Sequence[str], output: str) -> None:
+        entry = one.entry
         said = f"The check command ({' '.join(command)[:200]}) fails with your work merged into {self._base}:"
         body = f"Your pull request left the merge queue. {said}\n\n{merging.said_by_check(output)}\n\n{_THEN}"
         with self._context.db.write():
             if _is_open(self._context, entry):
                 merging.tell_author(self._context, entry.instance_id, body)
+                failed: CheckFacts = {"ok": False, "output": output}
+                checking.record(self._context, one.facts.pull, base_commit, command, failed)
                 self._out(entry, "the check failed on the merged result")
 
     def _tell_tried(self, batch: Sequence[Ready], good: int, command: Sequence[str]) -> None:
@@ -442,9 +462,13 @@ def _predicted(host: Host, entry: Queued, other: str) -> list[str]:
         return []
 
 
-def _but_conflicts(facts: Facts) -> Facts:
-    """The same as if nothing were known of conflicts."""
-    return dataclasses.replace(facts, pull=dataclasses.replace(facts.pull, mergeable=None))
+def _but_conflicts(facts: Facts) -> Readiness:
+    """The readiness as if nothing were known of conflicts: git finds them when its turn comes."""
+    return _with_conflict(facts, None)
+
+
+def _with_conflict(facts: Facts, mergeable: bool | None) -> Readiness:
+    return readiness(dataclasses.replace(facts, pull=dataclasses.replace(facts.pull, mergeable=mergeable)))
 
 
 def _first(recipe: checking.Recipe, count: int) -> checking.Recipe:

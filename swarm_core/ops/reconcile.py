@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -10,15 +11,28 @@ from typing import Any
 
 from swarm_core.errors import HostLost, SwarmError
 from swarm_core.hosts.base import Host, InstanceFacts, ReadingFacts, SessionFacts, Watched
-from swarm_core.models import WORKTREE_GONE, Activity, Instance, Kind, Source, Status, Wanted, parse_iso
-from swarm_core.ops import dialogs, operations, session
+from swarm_core.models import (
+    FOLDER_PROBLEMS,
+    UNLINKED,
+    WORKTREE_GONE,
+    Activity,
+    Instance,
+    Kind,
+    Source,
+    Status,
+    Wanted,
+    parse_iso,
+)
+from swarm_core.ops import dialogs, folders, operations, session
 from swarm_core.ops.context import Context
 from swarm_core.store import actions, events, hosts, instances, tokens
 
 _ENDS_WITH_ITS_AGENT = frozenset({Status.STARTING, Status.RUNNING, Status.CHANGES_REQUESTED})
+_VERDICT_GIVEN = frozenset({Status.APPROVED, Status.CHANGES_REQUESTED})
 _END_KNOWN_WITHIN = 0.5
 _STUCK = "what was found"
 _HOOK_HOLDS = 5.0
+_UNLINKED = {reason: problem for problem, reason in UNLINKED.items()}
 SESSION_LOST = "session lost"
 
 log = logging.getLogger(__name__)
@@ -152,10 +166,21 @@ def _decide(instance: Instance, facts: InstanceFacts) -> str | None:
             return "exited"
         if found["epoch"] != instance.epoch:
             return "unwanted"
-    gone = not facts["worktree"]
-    if (gone and not instance.problem) or (not gone and instance.problem == WORKTREE_GONE):
-        return "worktree"
-    return None
+    if instance.problem not in FOLDER_PROBLEMS and instance.problem:
+        return None
+    return "worktree" if _folder_problem(instance, facts) != instance.problem else None
+
+
+def _folder_problem(instance: Instance, facts: InstanceFacts) -> str:
+    """One of FOLDER_PROBLEMS, or nothing; a folder that a removal kept is reported as that."""
+    if not facts["worktree"]:
+        return "" if is_aside(instance) else WORKTREE_GONE
+    return "" if instance.kept else _UNLINKED.get(facts["link"], "")
+
+
+def is_aside(instance: Instance) -> bool:
+    """Whether a removal had to leave the folder beside its place."""
+    return bool(instance.kept) and json.loads(instance.kept)["path"] != instance.worktree_path
 
 
 def settle(context: Context, instance: Instance) -> list[Finding]:
@@ -184,7 +209,9 @@ def _mend_unwanted(context: Context, instance: Instance, facts: InstanceFacts) -
 def _mend_lost(context: Context, instance: Instance, facts: InstanceFacts) -> Finding:
     why = "its tmux session is gone"
     context.host(instance).stop(instance.id, grace=context.settings.number("stop_grace"))
-    _record_end(context, instance, Status.FAILED, why, detail=SESSION_LOST)
+    done = instance.kind == Kind.REVIEW and instance.status in _VERDICT_GIVEN
+    status = Status.TERMINATED if done else Status.FAILED
+    _record_end(context, instance, status, why, detail=SESSION_LOST)
     return Finding(instance.id, why, True, f"`swarm restart {instance.id}` resumes the conversation")
 
 
@@ -210,13 +237,14 @@ def _final(context: Context, instance: Instance, found: SessionFacts | None) -> 
 
 
 def _mend_worktree(context: Context, instance: Instance, facts: InstanceFacts) -> Finding:
-    gone = not facts["worktree"]
-    what = WORKTREE_GONE if gone else "the worktree is back"
+    problem = _folder_problem(instance, facts)
+    what = problem or "the worktree is back"
     with context.db.write():
-        instances.set_fields(context.db, instance.id, problem=WORKTREE_GONE if gone else "")
-    _tell(context, instance, what, mended=not gone)
-    hint = f"`swarm stop {instance.id}`, then `swarm restore {instance.id}`, makes it again from its branch"
-    return Finding(instance.id, what, not gone, hint if gone else "")
+        instances.set_fields(context.db, instance.id, problem=problem)
+        if problem == WORKTREE_GONE and instance.kept:
+            instances.set_fields(context.db, instance.id, kept="")
+    _tell(context, instance, what, mended=not problem)
+    return Finding(instance.id, what, not problem, folders.problem_remedy(instance, problem) if problem else "")
 
 
 _MENDERS = {"unwanted": _mend_unwanted, "lost": _mend_lost, "exited": _mend_exited, "worktree": _mend_worktree}
@@ -270,7 +298,8 @@ def _observe(context: Context, instance: Instance, facts: InstanceFacts) -> None
 def _knows_better(instance: Instance, reading: ReadingFacts, now: str) -> bool:
     """Whether what the agent itself reported through a hook is better evidence than what was seen from outside.
 
-    A file that says the same a moment later does not know why.
+    A file that says the same a moment later does not know why. An idle screen does not undo an error either: that
+    lasts until the next turn begins.
     """
     if instance.activity_source != Source.HOOK:
         return False
@@ -279,6 +308,8 @@ def _knows_better(instance: Instance, reading: ReadingFacts, now: str) -> bool:
     if reading["at"] is not None:
         later = (parse_iso(reading["at"]) - parse_iso(instance.activity_at)).total_seconds()
         return later <= (_HOOK_HOLDS if reading["activity"] == instance.activity else 0.0)
+    if reading["activity"] == instance.activity == Activity.IDLE and not reading["detail"]:
+        return True
     return (parse_iso(now) - parse_iso(instance.activity_at)).total_seconds() < _HOOK_HOLDS
 
 

@@ -7,13 +7,16 @@ from typing import Any
 from swarm_core.errors import Conflict, NotFound
 from swarm_core.models import TRANSITIONS, Instance, Status, Wanted
 from swarm_core.ops import session
-from swarm_core.ops.context import Context
+from swarm_core.ops.context import Context, place
 from swarm_core.ops.steps import Job, Operation, Step
 from swarm_core.store import actions, instances, tokens
 
 
-def request(context: Context, instance: Instance, *, actor: str) -> None:
-    """Record the restart: the epoch counts up, so nothing of the earlier start is valid any more."""
+def request(context: Context, instance: Instance, *, prompt: bool = True, actor: str) -> None:
+    """Record the restart: the epoch counts up, so nothing of the earlier start is valid any more.
+
+    Without `prompt` a resumed conversation waits for a message instead of taking a turn.
+    """
     if instance.cleaned:
         raise Conflict(
             f"{instance.id} was cleaned", hint=f"`swarm restore {instance.id}` brings its worktree back"
@@ -27,9 +30,11 @@ def request(context: Context, instance: Instance, *, actor: str) -> None:
             code="WORKTREE_NOT_FOUND",
             hint=f"`swarm restore {instance.id}` makes it again from its branch",
         )
+    context.host(instance).require_registered(place(instance))
     db = context.db
+    details = {"status": instance.status, "prompt": prompt}
     with db.write():
-        actions.start(db, instance.id, "restart", actor=actor, details={"status": instance.status})
+        actions.start(db, instance.id, "restart", actor=actor, details=details)
         instances.set_fields(db, instance.id, epoch=instance.epoch + 1, wanted=Wanted.RUNNING)
         tokens.revoke(db, instance.id)
         if Status.STARTING in TRANSITIONS[Status(instance.status)]:
@@ -45,7 +50,8 @@ def _end(job: Job) -> dict[str, Any] | None:
 
 
 def _session(job: Job) -> dict[str, Any]:
-    return session.start(job, resume=True)
+    job.host.require_registered(place(job.instance))
+    return session.start(job, resume=True, prompt=job.action.details.get("prompt", True))
 
 
 def _done(job: Job) -> None:

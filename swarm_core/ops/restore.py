@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+from typing import Any
+
 from swarm_core.errors import Conflict, NotFound
 from swarm_core.models import Instance, Preserved, Wanted
-from swarm_core.ops import removal
+from swarm_core.ops import folders, removal, unrecorded
 from swarm_core.ops.context import Context, place
 from swarm_core.ops.steps import Job, Operation, Step
 from swarm_core.store import actions, events, instances, preserved
@@ -20,11 +24,20 @@ def request(context: Context, instance: Instance, *, ref: str | None, actor: str
             code="INSTANCE_RUNNING",
             hint=f"`swarm stop {instance.id}` first",
         )
-    chosen = _choose(preserved.of(context.db, instance.id), instance, ref)
+    chosen = _choose(context, instance, ref)
     facts = context.host(instance).snapshot(
         [{"instance_id": instance.id, "agent": instance.agent, "worktree_path": instance.worktree_path}]
     )
-    present = facts[instance.id]["worktree"]
+    present, here = facts[instance.id]["worktree"], folders.in_this_home(context, instance)
+    if present:
+        context.host(instance).require_registered(place(instance))
+    elif Path(here).is_dir():
+        raise Conflict(
+            f"the worktree of {instance.id} is at {here}",
+            code="WORKTREE_EXISTS",
+            hint="`swarm doctor --fix` connects it again",
+            details={"path": here},
+        )
     if present and chosen is None:
         raise NotFound(
             f"the worktree of {instance.id} is there and nothing else was preserved",
@@ -34,9 +47,22 @@ def request(context: Context, instance: Instance, *, ref: str | None, actor: str
     details = {"ref": chosen.ref if chosen else None, "worktree_was_there": present}
     with context.db.write():
         actions.start(context.db, instance.id, "restore", actor=actor, details=details)
+        if not present:
+            instances.set_fields(context.db, instance.id, worktree_path=here)
 
 
-def _choose(kept: list[Preserved], instance: Instance, ref: str | None) -> Preserved | None:
+def _choose(context: Context, instance: Instance, ref: str | None) -> Preserved | None:
+    """What is recorded, or else what only the repository knows of."""
+    with contextlib.suppress(NotFound):
+        chosen = _recorded(preserved.of(context.db, instance.id), instance, ref)
+        if chosen is not None:
+            return chosen
+    if Path(instance.repo_path).is_dir():
+        unrecorded.record(context, instance)
+    return _recorded(preserved.of(context.db, instance.id), instance, ref)
+
+
+def _recorded(kept: list[Preserved], instance: Instance, ref: str | None) -> Preserved | None:
     """The named one, else the newest that was not brought back yet; what was restored once is superseded."""
     if ref is None:
         waiting = [one for one in kept if one.restored_at is None]
@@ -60,19 +86,26 @@ def _worktree(job: Job) -> None:
 def _undo_worktree(job: Job) -> None:
     if not job.action.details["worktree_was_there"]:
         removal.undo_worktree(job)
-        removal.delete_branch(job)
 
 
-def _work(job: Job) -> dict[str, int]:
+def _work(job: Job) -> dict[str, Any]:
     ref = job.action.details["ref"]
-    return {"files": len(job.host.restore_work(place(job.instance), ref)) if ref else 0}
+    if not ref:
+        return {"files": 0, "left": []}
+    back = job.host.restore_work(place(job.instance), ref)
+    return {"files": len(back["files"]), "left": back["left"]}
 
 
 def _done(job: Job) -> None:
+    """A name that another instance has taken meanwhile stays with that one."""
     db = job.context.db
     preserved.mark_restored(db, job.instance.id)
-    instances.set_fields(db, job.instance.id, cleaned_at=None, wanted=Wanted.STOPPED, reason="")
-    told = {"ref": job.action.details["ref"], "files": job.action.details.get("files", 0)}
+    name = job.instance.name
+    if name and any(i.id != job.instance.id and not i.cleaned for i in instances.named(db, name)):
+        name = None
+    instances.set_fields(db, job.instance.id, cleaned_at=None, wanted=Wanted.STOPPED, reason="", name=name)
+    details = job.action.details
+    told = {"ref": details["ref"], "files": details.get("files", 0), "left": details.get("left", [])}
     events.add(db, "instance:restored", instance_id=job.instance.id, actor=job.action.actor, metadata=told)
 
 

@@ -10,7 +10,7 @@ from swarm_core.agents import table
 from swarm_core.errors import Conflict, InvalidInput, NotFound
 from swarm_core.hosts.base import BranchFacts, RepoFacts
 from swarm_core.models import Instance, Kind, Relationship, Status, Verdict
-from swarm_core.ops import lineage, prompts, spawn, templates
+from swarm_core.ops import lineage, prompts, replaced, spawn, templates
 from swarm_core.ops.context import Context, nothing, place
 from swarm_core.store import events, feedback, instances, relationships
 from swarm_core.store.database import Database
@@ -53,6 +53,7 @@ def reserve(
     context.report("looking at what there is to review")
     facts = _facts(context, work)
     _check_branch(work, facts)
+    replaced.require_as_committed(context, work, facts["head_commit"])
     repo = context.host(work).ensure_repo(work.repo_path, work.branch)
     repo["base_commit"] = facts["head_commit"]
     template = None if table.get(agent).plain_prompt else _template(context, work)

@@ -25,16 +25,24 @@ def find(
     since: str | None,
     until: str | None,
     limit: int,
+    catch_up: bool = True,
 ) -> list[Hit]:
     now = parse_iso(context.db.now())
     first = moment(since, now) if since is not None else None
     last = moment(until, now, end=True) if until is not None else None
     if first is not None and last is not None and first > last:
         raise InvalidInput(f"nothing is after {first} and before {last}", hint="swap since and until")
-    if search.behind(context.db):
+    if catch_up and search.behind(context.db):
         context.report("indexing what is new")
     return search.find(
-        context.db, query, kinds=kinds, instance_id=instance_id, since=first, until=last, limit=limit
+        context.db,
+        query,
+        kinds=kinds,
+        instance_id=instance_id,
+        since=first,
+        until=last,
+        limit=limit,
+        indexes=catch_up,
     )
 
 

@@ -7,17 +7,19 @@ from typing import Any
 
 from swarm_core import process
 from swarm_core.agents import table
-from swarm_core.agents.base import Spec
+from swarm_core.agents.base import RESUME_PROMPT, Spec
 from swarm_core.hosts.base import SessionFacts, StartOrder
 from swarm_core.models import Activity, Instance, Source
 from swarm_core.ops.context import Context
 from swarm_core.ops.steps import Job
 from swarm_core.store import instances, tokens
 
+# The detail of an agent that exited because somebody asked for that.
+STOPPED = "stopped"
 SCREEN_KEPT = 4000
 
 
-def start(job: Job, *, resume: bool) -> dict[str, Any]:
+def start(job: Job, *, resume: bool, prompt: bool = True) -> dict[str, Any]:
     """Start the agent at the instance's epoch. A repeat finds the session and issues nothing new."""
     instance, context = job.instance, job.context
     present = next((s for s in job.host.sessions() if s["instance_id"] == instance.id), None)
@@ -25,7 +27,7 @@ def start(job: Job, *, resume: bool) -> dict[str, Any]:
         return {"pid": present["pid"]}
     with context.db.write():
         token = tokens.issue(context.db, instance.id, instance.epoch)
-    facts = job.host.start(_order(context, instance, token, resume=resume))
+    facts = job.host.start(_order(context, instance, token, resume=resume, prompt=prompt))
     return {"pid": facts["pid"]}
 
 
@@ -63,7 +65,7 @@ def record_end(job: Job) -> None:
     """What is known of an agent that a person ended."""
     db, details = job.context.db, job.action.details
     tokens.revoke(db, job.instance.id)
-    instances.observe(db, job.instance.id, Activity.EXITED, source=Source.PROCESS, detail="stopped")
+    instances.observe(db, job.instance.id, Activity.EXITED, source=Source.PROCESS, detail=STOPPED)
     known = {"exit_code": "exit_code", "exit_signal": "exit_signal", "last_screen": "screen"}
     seen = {field: details[key] for field, key in known.items() if key in details}
     instances.set_fields(db, job.instance.id, pid=None, **seen)
@@ -84,7 +86,7 @@ def kept_screen(text: str) -> str:
     return clean[-SCREEN_KEPT:]
 
 
-def _order(context: Context, instance: Instance, token: str, *, resume: bool) -> StartOrder:
+def _order(context: Context, instance: Instance, token: str, *, resume: bool, prompt: bool) -> StartOrder:
     folder = context.settings.instance_dir(instance.id)
     coordinator = process.running(context.settings, process.COORDINATOR)
     url = coordinator.url if coordinator else context.settings.coordinator_url
@@ -97,6 +99,7 @@ def _order(context: Context, instance: Instance, token: str, *, resume: bool) ->
         prompt=instance.prompt,
         prompt_path=str(folder / "prompt.md"),
         coordinator_url=url,
+        resume_prompt=RESUME_PROMPT if prompt else "",
     )
     plan = table.get(instance.agent).plan(spec, resume=resume)
     return {

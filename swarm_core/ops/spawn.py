@@ -12,7 +12,7 @@ from typing import Any
 
 from swarm_core import ids
 from swarm_core.agents import table
-from swarm_core.errors import InvalidInput, SwarmError
+from swarm_core.errors import Conflict, InvalidInput, SwarmError
 from swarm_core.hosts.base import Host, RepoFacts
 from swarm_core.models import TRANSITIONS, Activity, Instance, Kind, Source, Status, Wanted
 from swarm_core.ops import removal, session
@@ -72,6 +72,17 @@ def check_text(prompt: str, name: str | None, issue: int | None) -> None:
         raise InvalidInput(f"an issue number is between 1 and {ISSUE_MAX}", hint="for example --issue 123")
 
 
+def check_task(prompt: str, issue: int | None, *, adhoc: bool) -> None:
+    """Refuse an agent without a task, which would cost money for nothing, unless that is asked for."""
+    if adhoc == bool(prompt.strip() or issue):
+        raise InvalidInput(
+            "an adhoc instance has no task" if adhoc else "there is no task",
+            hint="leave --adhoc out"
+            if adhoc
+            else "give a PROMPT or --issue N, or --adhoc for an agent without a task",
+        )
+
+
 def reserve(
     context: Context, wish: Wish, *, actor: str, reserved: Callable[[Instance], None] = nothing
 ) -> Instance:
@@ -115,6 +126,7 @@ def reserve(
             parent_id=wish.parent.id if wish.parent else None,
             attempt_group=instance_id if wish.group == "" else wish.group,
         )
+        _require_free_name(context, instance)
         instance = dataclasses.replace(instance, prompt=wish.prompt(instance))
         check_text(instance.prompt, wish.name, wish.issue_number)
         instances.insert(db, instance, actor=actor)
@@ -127,13 +139,31 @@ def reserve(
 
 
 def reserve_attempts(context: Context, wishes: Sequence[Wish], *, actor: str) -> list[Instance]:
-    """Reserve instances for the same task in one transaction; several are attempts of one group."""
+    """Reserve instances for the same task in one transaction; several are attempts of one group.
+
+    A name is given to one instance alone, so the attempts are named `NAME 1`, `NAME 2` and so on.
+    """
+    if len(wishes) == 1:
+        return [reserve(context, wishes[0], actor=actor)]
     made: list[Instance] = []
     with context.db.write():
-        for wish in wishes:
-            group = (made[0].id if made else "") if len(wishes) > 1 else None
-            made.append(reserve(context, dataclasses.replace(wish, group=group), actor=actor))
+        for number, wish in enumerate(wishes, start=1):
+            group, name = made[0].id if made else "", f"{wish.name} {number}" if wish.name else None
+            made.append(reserve(context, dataclasses.replace(wish, group=group, name=name), actor=actor))
     return made
+
+
+def _require_free_name(context: Context, instance: Instance) -> None:
+    """Raise Conflict when another instance has the name; call inside the transaction. A cleaned one has none."""
+    taken = instances.named(context.db, instance.name) if instance.name else []
+    other = next((i for i in taken if not i.cleaned), None)
+    if other is not None:
+        raise Conflict(
+            f"{other.id} is named {instance.name!r} already",
+            code="NAME_TAKEN",
+            hint=f"choose another name, or clean {other.id} first",
+            details={"instance_id": other.id},
+        )
 
 
 def give_up(context: Context, instance_id: str, error: SwarmError) -> None:
@@ -145,15 +175,29 @@ def give_up(context: Context, instance_id: str, error: SwarmError) -> None:
 
 
 def _free_id(context: Context, wish: Wish, host: Host, folder: Path) -> str:
-    """The next id that no row, branch, folder or earlier database has used."""
+    """The next id that no row, branch, folder or earlier database has used, and whose branch git can make."""
     number = wish.number or instances.next_number(context.db, wish.kind, wish.issue_number)
-    taken = set(wish.repo["branches"])
+    taken = _taken_branches(wish)
     while True:
         instance_id = str(ids.InstanceId(wish.kind, wish.issue_number, number, wish.round))
         known = ids.branch(instance_id) in taken or instances.find(context.db, instance_id) is not None
         if not known and not host.is_taken(instance_id, str(folder / instance_id)):
             return instance_id
         number += 1
+
+
+def _taken_branches(wish: Wish) -> set[str]:
+    """The branches there are and the names above them, since git makes none below a branch or above one."""
+    there = wish.repo["branches"]
+    above = ids.branch(str(ids.InstanceId(wish.kind, wish.issue_number, 1, wish.round))).rpartition("/")[0]
+    if above in there:
+        raise Conflict(
+            f"branch {above} exists, so git can make no branch below {above}/",
+            code="BRANCH_BLOCKED",
+            hint=f"rename it: git branch -m {above} NEW_NAME",
+            details={"branch": above},
+        )
+    return {name.rsplit("/", depth)[0] for name in there for depth in range(name.count("/") + 1)}
 
 
 def _worktree(job: Job) -> None:
@@ -164,9 +208,8 @@ def _undo_worktree(job: Job) -> None:
     """Take back what the step made; when the place was taken, it made nothing."""
     if job.action.error_code == "WORKTREE_EXISTS" and "worktree" not in job.action.steps_done:
         return
-    removal.undo_worktree(job)
-    removal.delete_branch(job)
-    job.host.remove_files(job.instance.id)
+    if removal.undo_worktree(job):
+        job.host.remove_files(job.instance.id)
 
 
 def _session(job: Job) -> dict[str, Any]:
@@ -181,14 +224,23 @@ def _done(job: Job) -> None:
         tokens.revoke(job.context.db, job.instance.id)
 
 
-def _undone(job: Job, why: str) -> None:
-    """The row stays as a record of the attempt; nothing else does."""
+def _failing(job: Job, why: str) -> None:
+    """Nobody waits for it any longer: the author of a review goes on."""
     db = job.context.db
     tokens.revoke(db, job.instance.id)
-    instances.observe(db, job.instance.id, Activity.EXITED, source=Source.PROCESS, detail="never started")
     if Status.FAILED in TRANSITIONS[Status(job.instance.status)]:
         instances.change_status(db, job.instance.id, Status.FAILED, actor=job.action.actor, reason=why)
-    instances.set_fields(db, job.instance.id, wanted=Wanted.REMOVED, cleaned_at=db.now(), pid=None)
+
+
+def _undone(job: Job, why: str) -> None:
+    """The row stays as a record of the attempt; nothing else does, unless the folder had to be kept."""
+    db = job.context.db
+    _failing(job, why)
+    instances.observe(db, job.instance.id, Activity.EXITED, source=Source.PROCESS, detail="never started")
+    if job.instance.kept:
+        instances.set_fields(db, job.instance.id, wanted=Wanted.STOPPED, pid=None)
+    else:
+        instances.set_fields(db, job.instance.id, wanted=Wanted.REMOVED, cleaned_at=db.now(), pid=None)
 
 
 SPAWN = Operation(
@@ -201,4 +253,5 @@ SPAWN = Operation(
     ),
     done=_done,
     undone=_undone,
+    failing=_failing,
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from swarm_core.errors import InvalidInput
-from swarm_core.models import Instance, Kind, Relationship, Status, Verdict, Wanted
-from swarm_core.ops import rules, stop, texts, verdict
+from swarm_core.models import TRANSITIONS, Instance, Kind, Relationship, Status, Verdict, Wanted
+from swarm_core.ops import pull_approval, replaced, rules, stop, texts, verdict
 from swarm_core.ops.context import Context, nothing
-from swarm_core.store import actions, instances, relationships
+from swarm_core.store import actions, instances, relationships, tokens
 
 MESSAGE_MAX = 64 * 1024
 REASON_CHARS = 1000
@@ -28,7 +28,7 @@ BY_PERSON = _OWN | {Status.APPROVED}
 
 def set_status(
     context: Context,
-    instance_id: str,
+    instance: Instance,
     status: str,
     *,
     message: str = "",
@@ -38,19 +38,28 @@ def set_status(
 ) -> Instance:
     """Change the status along TRANSITIONS; the same again is no change.
 
-    With failed and terminated a stop is recorded too: the session is ended by whoever supervises, after the agent
-    has had its answer. A review that sets approved gives its verdict.
+    With failed and terminated the token is revoked and a stop is recorded too: the supervisor ends the session
+    after the agent has had its answer. A review that sets approved gives its verdict. A person who sets approved
+    while the pull request is open approves that, and the status stays.
     """
-    instance = instances.get(context.db, instance_id)
     to = _allowed(instance, status, by_person=by_person)
     texts.check(message, "a message", max_bytes=MESSAGE_MAX, empty=True)
     reason = texts.cut(message, REASON_CHARS)
     if to == Status.APPROVED and instance.kind == Kind.REVIEW:
         return _approve(context, instance, reason, actor=actor, recorded=recorded)
+    if to == Status.APPROVED != instance.status and rules.is_person(actor):
+        pull = pull_approval.pull_of(context, instance)
+        if pull is not None:
+            return pull_approval.give(context, instance, pull, message=reason, actor=actor, recorded=recorded)
+    approves = to == Status.APPROVED and to in TRANSITIONS[Status(instance.status)]
+    head = verdict.require_commit(context, instance) if approves else None
+    if approves:
+        replaced.require_as_committed(context, instance, head)
     with context.db.write():
-        if not by_person:
-            instances.heard_from(context.db, instance_id)
-        after = _change(context, instance_id, to, reason, actor)
+        before = (instances.get if by_person else instances.heard_from)(context.db, instance.id)
+        after = _change(context, before, to, reason, actor)
+        if approves:
+            verdict.give_as_person(context.db, instance, Verdict.APPROVED, head, actor=actor)
         recorded(after)
     return after
 
@@ -77,12 +86,13 @@ def _allowed(instance: Instance, status: str, *, by_person: bool) -> Status:
     return to
 
 
-def _change(context: Context, instance_id: str, to: Status, reason: str, actor: str) -> Instance:
-    db = context.db
-    before = instances.get(db, instance_id)
+def _change(context: Context, before: Instance, to: Status, reason: str, actor: str) -> Instance:
+    db, instance_id = context.db, before.id
     if before.status == to:
         return before
     instances.change_status(db, instance_id, to, actor=actor, reason=reason)
+    if to in _ITS_END:
+        tokens.revoke(db, instance_id)
     if to in _ITS_END and before.wanted == Wanted.RUNNING:
         if actions.open_for(db, instance_id) is None:
             stop.request(context, before, actor=actor)
@@ -96,11 +106,13 @@ def _approve(
 ) -> Instance:
     db = context.db
     link = relationships.review_link(db, review.id)
-    head = verdict.head_of(context, instances.get(db, link.parent_id))
+    work = instances.get(db, link.parent_id)
+    replaced.require_as_committed(context, work, link.head_commit)
+    head = verdict.head_of(context, work)
     with db.write():
         link = relationships.review_link(db, review.id)
         if link.verdict == Verdict.APPROVED:
-            _change(context, review.id, Status.APPROVED, reason, actor)
+            _change(context, instances.get(db, review.id), Status.APPROVED, reason, actor)
         else:
             _give(context, link, head, reason, actor)
         after = instances.get(db, review.id)

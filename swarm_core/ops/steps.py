@@ -9,7 +9,7 @@ from typing import Any
 from swarm_core import cancel
 from swarm_core.errors import HostLost, SwarmError
 from swarm_core.hosts.base import Host
-from swarm_core.models import WORKTREE_GONE, Action, ActionState, Instance
+from swarm_core.models import FOLDER_PROBLEMS, Action, ActionState, Instance
 from swarm_core.ops.context import Context
 from swarm_core.store import actions, instances
 
@@ -46,14 +46,23 @@ class Step:
     saying: str = ""
 
 
+def _nothing_yet(_: Job, __: str) -> None:
+    return
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`done` and `undone` write the outcome in the transaction that closes the action."""
+    """`done` and `undone` write the outcome in the transaction that closes the action.
+
+    `failing` writes what a failure means to everybody else, in the transaction that records it: undoing the steps
+    may have to wait for a program that hangs, and nobody should wait for that.
+    """
 
     kind: str
     steps: tuple[Step, ...]
     done: Callable[[Job], None]
     undone: Callable[[Job, str], None]
+    failing: Callable[[Job, str], None] = _nothing_yet
 
 
 def run(operation: Operation, job: Job) -> Instance:
@@ -91,9 +100,11 @@ def _fail(operation: Operation, job: Job, error: SwarmError) -> None:
     try:
         with job.context.db.write():
             job = _reload(job, actions.failing(job.context.db, job.action, error))
+            operation.failing(job, error.message)
         _undo(operation, job)
     except SwarmError as second:
         error.details["undo"] = second.as_json()
+        error.hint = error.hint or "what could not be undone yet is undone later; you can try again now"
 
 
 def _undo(operation: Operation, job: Job) -> Instance:
@@ -121,8 +132,10 @@ def _close(operation: Operation, job: Job) -> Instance:
     with job.context.db.write():
         job = _reload(job, job.action)
         operation.done(job)
-        if job.instance.problem != WORKTREE_GONE or operation.kind in ("clean", "restore"):
+        if job.instance.problem not in FOLDER_PROBLEMS or operation.kind in ("clean", "restore"):
             instances.set_fields(job.context.db, job.instance.id, problem="")
+        if job.instance.kept and operation.kind in ("clean", "restart", "restore"):
+            instances.set_fields(job.context.db, job.instance.id, kept="")
         actions.finish(job.context.db, job.action, ActionState.DONE)
         return instances.get(job.context.db, job.instance.id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable
 
 from swarm_core.errors import SwarmError
 from swarm_core.models import Activity, Kind, Status, Wanted, parse_iso
-from swarm_core.ops import budget, changes, clean_merged, connection, decide, isolation, overlap, stop
+from swarm_core.ops import budget, changes, clean_merged, connection, decide, isolation, overlap, retention, stop
 from swarm_core.ops.context import Context
 from swarm_core.ops.notify import Notifier
 from swarm_core.ops.reconcile import Finding, finish_open, look
@@ -20,7 +21,7 @@ _PAUSE_PER_COST = 100.0  # counting changed lines may take one percent of a core
 _POOL_EVERY = 30.0
 _ASK_EVERY = 0.25
 _PATIENCE = 3.0
-_INDEXED_AT_ONCE = 1000  # every TICK, at 50 us each
+_INDEX_FOR = 0.1  # seconds of every TICK
 _END_WITHIN = 5.0
 _REVIEWER_STAYS = 60.0
 _VERDICTS = frozenset({Status.APPROVED, Status.CHANGES_REQUESTED})
@@ -46,6 +47,7 @@ class Supervisor:
         self._radar = overlap.Radar(context)
         self._checkouts = isolation.Watch(context)
         self._sweeper = clean_merged.Sweeper(context)
+        self._janitor = retention.Janitor(context)
         self._begun = 0
         self.looked_at: float | None = None
         self.counted: int | None = None
@@ -63,8 +65,7 @@ class Supervisor:
             self.look()
             self._wait()
         chores.join(_END_WITHIN)
-        with self._context.db.write():
-            events.add(self._context.db, "coordinator:stopped", actor="coordinator")
+        self._try("recording the end", self._record_end)
 
     def look(self) -> None:
         """One look at everything."""
@@ -85,6 +86,7 @@ class Supervisor:
         self._try("telling people", self._notifier.look)
         self._try("looking at main checkouts", self._checkouts.look)
         self._try("indexing for search", self._index)
+        self._try("deleting what is old", self._janitor.look)
 
     def _run_chores(self) -> None:
         while not self._stop.is_set():
@@ -121,8 +123,13 @@ class Supervisor:
         while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
             if any(host.wait(min(left, _ASK_EVERY)) for host in self._context.hosts):
                 return
-            if actions.newest_id(self._context.db) != self._begun:
-                return
+            with contextlib.suppress(SwarmError):  # the next look reports it
+                if actions.newest_id(self._context.db) != self._begun:
+                    return
+
+    def _record_end(self) -> None:
+        with self._context.db.write():
+            events.add(self._context.db, "coordinator:stopped", actor="coordinator")
 
     def _refresh_changes(self) -> None:
         """Count the changed lines of the instance whose count is oldest, if anything can have changed."""
@@ -148,7 +155,7 @@ class Supervisor:
 
     def _index(self) -> None:
         """So that a search finds little left to do; under load the rest waits, as it may cost CPU."""
-        search.catch_up(self._context.db, _INDEXED_AT_ONCE)
+        search.catch_up(self._context.db, within=_INDEX_FOR)
 
     def _fill_pool(self) -> None:
         size = self._context.settings.integer("pool")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from swarm_core import ids
+from swarm_core import files, ids
 from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound
 from swarm_core.models import Instance, Principal, PrincipalKind, Wanted
 from swarm_core.ops.context import Context
@@ -133,15 +133,8 @@ def _renew_operator(context: Context) -> str:
     """Inside the caller's transaction, which the failure to write the file undoes."""
     token = tokens.issue_operator(context.db)
     path = context.settings.operator_token
-    fresh = path.with_name(f".{path.name}.new")
     try:
-        fresh.unlink(missing_ok=True)
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w") as file:
-            file.write(f"{token}\n")
-            file.flush()
-            os.fsync(fd)
-        fresh.replace(path)
+        files.write_private(path, f"{token}\n".encode(), synced=True)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise ExternalFailure(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from swarm_core import ids
 from swarm_core.errors import Conflict
-from swarm_core.models import Instance, MessageKind, Relationship, Status, Verdict
-from swarm_core.ops import rules
+from swarm_core.models import AUTOMATION, Instance, MessageKind, Relationship, Status, Verdict
+from swarm_core.ops import lineage, rules
 from swarm_core.ops.context import Context, place
-from swarm_core.store import events, instances, messages, relationships
+from swarm_core.store import events, instances, messages, relationships, verdicts
 from swarm_core.store.database import Database
 
 
@@ -48,13 +49,27 @@ def head_of(context: Context, work: Instance) -> str | None:
     return context.host(work).branch_tip(place(work))
 
 
+def require_commit(context: Context, work: Instance) -> str:
+    """The commit that an approval is of; raises NO_CHANGES while the work has none. Ask before the transaction."""
+    facts = context.host(work).branch_state(place(work), lineage.origin(context.db, work).base_branch)
+    head = facts["head_commit"]
+    if head is None or facts["own_commits"] == 0:
+        raise Conflict(
+            f"{work.branch} has no commits of its own, so there is nothing to approve",
+            code="NO_CHANGES",
+            hint=f"`swarm msg {work.id} TEXT` asks the agent to commit its work",
+            details={"branch": work.branch, "uncommitted": facts["dirty"]},
+        )
+    return head
+
+
 def give(
     db: Database, link: Relationship, verdict: Verdict, *, actor: str, head_commit: str | None, reason: str = ""
 ) -> bool:
     """Record the verdict inside the caller's transaction and move review and work; True when it is stale.
 
     Stale is a verdict on another commit than the branch is at now. What was not reviewed is not approved: after
-    a stale approval the work goes on instead of being approved.
+    a stale approval the work goes on instead of being approved, and a person's newer refusal stays the last word.
     """
     require_open(db, link)
     stale = link.head_commit != head_commit
@@ -64,6 +79,8 @@ def give(
         about = {"commit": link.head_commit, "review": link.child_id}
         events.add(db, "review:disagreement", instance_id=link.parent_id, actor=actor, metadata=about)
     relationships.set_verdict(db, link.id, verdict)
+    if not (stale and verdict == Verdict.APPROVED and verdicts.refused_since(db, link.parent_id, link.created_at)):
+        _keep(db, link.parent_id, link.head_commit, verdict, by=link.child_id if ids.is_id(actor) else actor)
     instances.heard_from(db, link.child_id)
     to = Status.APPROVED if verdict == Verdict.APPROVED else Status.CHANGES_REQUESTED
     old = f"of {short(link.head_commit)}; the work has moved on to {short(head_commit)}" if stale else ""
@@ -82,6 +99,11 @@ def give(
     return stale
 
 
+def give_as_person(db: Database, work: Instance, verdict: Verdict, head_commit: str | None, *, actor: str) -> None:
+    """Record what a person decided about the commit that the work is at, inside the caller's transaction."""
+    _keep(db, work.id, head_commit, verdict, by=actor)
+
+
 def tell_approved(db: Database, link: Relationship, *, actor: str, stale: bool, more: str = "") -> None:
     """Tell the author; inside the caller's transaction."""
     text = f"{link.child_id} approved commit {link.head_commit}."
@@ -92,6 +114,12 @@ def tell_approved(db: Database, link: Relationship, *, actor: str, stale: bool, 
 
 def short(commit: str | None) -> str:
     return commit[:12] if commit else "no commit"
+
+
+def _keep(db: Database, work_id: str, commit: str | None, verdict: Verdict, *, by: str) -> None:
+    """An automation may ask for changes like a person; it approves nothing."""
+    if commit is not None and (verdict == Verdict.NEEDS_WORK or not by.startswith(AUTOMATION)):
+        verdicts.add(db, work_id, commit, verdict, by=by)
 
 
 def _move_work(db: Database, link: Relationship, verdict: Verdict, *, actor: str, stale: bool) -> None:

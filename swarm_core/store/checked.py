@@ -9,6 +9,8 @@ from swarm_core.store.database import Database
 
 @dataclass(frozen=True, slots=True)
 class Checked:
+    """`tree` names the files that the command saw, "" when nobody noted it."""
+
     repo_path: str
     commit: str
     command: str
@@ -16,14 +18,25 @@ class Checked:
     output: str
     seconds: float
     at: str
+    tree: str = ""
 
 
-def put(db: Database, repo_path: str, commit: str, command: str, *, ok: bool, output: str, seconds: float) -> None:
+def put(
+    db: Database,
+    repo_path: str,
+    commit: str,
+    command: str,
+    *,
+    ok: bool,
+    output: str,
+    seconds: float,
+    tree: str = "",
+) -> None:
     """Note a result; a later one of the same command replaces it."""
     db.execute(
-        'INSERT OR REPLACE INTO checked_commits (repo_path, "commit", command, ok, output, seconds, at)'
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (repo_path, commit, command, ok, output, seconds, db.now()),
+        'INSERT OR REPLACE INTO checked_commits (repo_path, "commit", command, ok, output, seconds, at, tree)'
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (repo_path, commit, command, ok, output, seconds, db.now(), tree),
     )
 
 

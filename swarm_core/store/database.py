@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from swarm_core import cancel, locks
+from swarm_core import cancel, files, locks
 from swarm_core.errors import Cancelled, Conflict, ExternalFailure, InvalidInput, SwarmError
 from swarm_core.models import iso
 from swarm_core.store.schema import VERSION
@@ -21,7 +23,10 @@ from swarm_core.store.schema import VERSION
 Clock = Callable[[], datetime]
 _T = TypeVar("_T")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
-_READERS_KEPT = 4
+_READERS_KEPT = 16
+_SHORTLY = 0.01  # how long an event loop waits for another thread of its process
+_MOMENT = 0.004  # how long it waits for another process
+_LOOK_EVERY = 0.25  # seconds between two looks at the file by one that only reads
 _STEPS = 20_000  # of SQLite's machine, a few milliseconds, between two questions whether to go on
 
 
@@ -29,39 +34,107 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Which files a connection has open: the database and its log. While they are open, no other file can get
+    their numbers, and SQLite keeps them."""
+
+    paths: tuple[Path, ...]
+    numbers: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def at(cls, path: Path) -> Opened:
+        paths = (path, *log_files(path))
+        return cls(paths, tuple(_number(one) for one in paths))
+
+    def __str__(self) -> str:
+        return " ".join(f"{device}:{inode}" for device, inode in self.numbers)
+
+    def mark_log(self) -> None:
+        """Record whose log is left at the path when another file has taken the database's place."""
+        try:
+            left = _number(self.paths[1]) == self.numbers[1] and _number(self.paths[0]) != self.numbers[0]
+        except OSError:
+            return
+        if left:
+            with contextlib.suppress(OSError, SwarmError):
+                files.write_private(_log_mark(self.paths[0]), str(self).encode())
+
+    def is_there(self) -> bool:
+        try:
+            return all(_number(one) == number for one, number in zip(self.paths, self.numbers, strict=True))
+        except OSError:
+            return False
+
+
 class Database:
     """Reads at any time; writes only inside `with db.write():`, which is one BEGIN IMMEDIATE transaction.
 
-    Many threads may share it. Whoever waits for another process to let go of the file keeps none of them waiting.
+    Many threads may share it. A read never waits for another thread's transaction, and waiting for another process
+    to release the file keeps nobody else waiting. Connections that share a `turn` queue for it before they write.
+    A file that was moved, replaced or deleted while it is open is noticed: no write to it succeeds, and reads
+    fail within a quarter of a second. When the same file comes back, the connection goes on.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock, busy_timeout: float) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        clock: Clock,
+        busy_timeout: float,
+        opened: Opened,
+        turn: threading.Lock | None = None,
+        *,
+        synced: bool = False,
+    ) -> None:
         self._connection = connection
+        self._synced = synced
+        self._opened = opened
+        self._look_due = 0.0
         self._lock = threading.RLock()
+        self.turn = turn or threading.Lock()
+        self._syncing = threading.Lock()
+        self._syncs = itertools.count(1)
+        self._sync_asked = self._sync_done = 0
         self._clock = clock
         self._busy_timeout = busy_timeout
+        self._hopes = True
         self._readers: list[Database] = []
         self._closed = False
         self.path = path
+
+    @property
+    def files(self) -> str:
+        """Device and inode of the database, its log and the log's index, as other processes compare them."""
+        return str(self._opened)
 
     def now(self) -> str:
         return iso(self._clock())
 
     @contextlib.contextmanager
     def write(self) -> Iterator[None]:
-        """All or nothing: committed at the end, rolled back on any exception. May be nested."""
+        """All or nothing: committed at the end, rolled back on any exception. May be nested.
+
+        Others may write while a commit waits for the disk.
+        """
         with translated(self.path):
+            self.check_file()
             begun = self._patiently(self._begin)
             try:
                 yield
                 if begun:
                     self._connection.execute("COMMIT")
+                    self.check_file()
             except BaseException:
                 if begun and self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
             finally:
+                if begun:
+                    self.turn.release()
                 self._lock.release()
+        if begun and self._synced:
+            self.sync_log()
 
     def execute(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Cursor:
         """Run a statement that changes something; only inside `write()`."""
@@ -70,19 +143,29 @@ class Database:
         return self._connection.execute(sql, values)
 
     def rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
+        self._check_now_and_then()
+        if not self._lock.acquire(blocking=False):
+            with self.reader() as reader:
+                return reader.rows(sql, values)
         try:
-            with self._lock:
-                return self._connection.execute(sql, values).fetchall()
+            return self._connection.execute(sql, values).fetchall()
         except (sqlite3.Error, UnicodeEncodeError) as error:
             return self._again(error, lambda: self._connection.execute(sql, values).fetchall())
+        finally:
+            self._lock.release()
 
     def row(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Row | None:
         result: sqlite3.Row | None
+        self._check_now_and_then()
+        if not self._lock.acquire(blocking=False):
+            with self.reader() as reader:
+                return reader.row(sql, values)
         try:
-            with self._lock:
-                result = self._connection.execute(sql, values).fetchone()
+            result = self._connection.execute(sql, values).fetchone()
         except (sqlite3.Error, UnicodeEncodeError) as error:
             result = self._again(error, lambda: self._connection.execute(sql, values).fetchone())
+        finally:
+            self._lock.release()
         return result
 
     @contextlib.contextmanager
@@ -95,7 +178,7 @@ class Database:
         try:
             reader = self._readers.pop()
         except IndexError:
-            reader = _open_reader(self.path, self._clock, self._busy_timeout)
+            reader = self._open_reader()
         try:
             yield reader
         finally:
@@ -109,9 +192,42 @@ class Database:
         assert row is not None
         return int(row[0])
 
+    def check_file(self) -> None:
+        """Raise NO_INDEX or DATABASE_REPLACED unless the files at our path are the ones we have open."""
+        if not self._opened.is_there():
+            raise _taken_away(self.path)
+        self._look_due = time.monotonic() + _LOOK_EVERY
+
+    def attach(self, path: Path, name: str) -> None:
+        """Let queries read another database, as `name`."""
+        with self._lock:
+            self._connection.execute(f"ATTACH ? AS {name}", (f"{path.absolute().as_uri()}?mode=ro",))
+
+    def detach(self, name: str) -> None:
+        with self._lock:
+            self._connection.execute(f"DETACH {name}")
+
     def checkpoint(self) -> None:
-        """Move what is in the log into the file, as far as nobody reads it."""
-        self.rows("PRAGMA wal_checkpoint(PASSIVE)")
+        """Move what is in the log into the file, as far as nobody reads it; the next write begins the log anew.
+
+        Most of it is moved while others write. They wait for the rest, or a log that is written all the time
+        would never be all in the file.
+        """
+        with translated(self.path):
+            self.check_file()
+            self._patiently(lambda: self._move("PASSIVE"))
+            self._patiently(self._move_rest)
+
+    def sync_log(self) -> None:
+        """Put everything committed so far on the disk. Calls that come while a sync runs share the next one."""
+        number = self._sync_asked = next(self._syncs)
+        with self._syncing:
+            if self._sync_done >= number:
+                return
+            covered = self._sync_asked
+            self.check_file()
+            _sync(self.path)
+            self._sync_done = covered
 
     def check(self) -> list[str]:
         """What SQLite's own integrity check finds; empty when all is well."""
@@ -122,24 +238,78 @@ class Database:
         self._close_readers()
         with self._lock:
             self._connection.close()
+        self._opened.mark_log()
+
+    def _check_now_and_then(self) -> None:
+        if time.monotonic() >= self._look_due:
+            self.check_file()
+
+    def _open_reader(self) -> Database:
+        """Closing it is SQLite's business, which keeps the locks that other connections have on the file."""
+        self.check_file()
+        with translated(self.path):
+            connection = connect(self.path, "ro", timeout=0)
+        connection.execute("PRAGMA cache_size = -256")  # there are many, and the system has the pages anyway
+        # `interrupt` from another thread would miss a query about to begin, and could hit the next one's.
+        connection.set_progress_handler(cancel.is_pending, _STEPS)
+        return Database(connection, self.path, self._clock, self._busy_timeout, self._opened)
 
     def _close_readers(self, keep: int = 0) -> None:
         while len(self._readers) > keep:
             with contextlib.suppress(IndexError):  # another thread took it
                 self._readers.pop().close()
 
+    def _move(self, mode: str) -> None:
+        self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+
+    def _move_rest(self) -> None:
+        """While another process writes or reads old rows, FULL moves what PASSIVE would."""
+        self._take_turn()
+        try:
+            self._move("FULL")
+        finally:
+            self.turn.release()
+
+    def _take_turn(self) -> None:
+        # Waiting lets the thread that has the turn go on; polling would keep the interpreter from it.
+        if not self.turn.acquire(timeout=self._busy_timeout or _SHORTLY):
+            raise _locked(self.path)
+
     def _begin(self) -> bool:
-        """Take the connection until `write` lets go of it; False when this thread has begun already."""
+        """Take the connection until `write` releases it; False when this thread has begun already."""
         begun = not self._connection.in_transaction
         if begun:
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._take_turn()
+            try:
+                self._begin_immediate()
+            except BaseException:
+                self.turn.release()
+                raise
         self._lock.acquire()
         return begun
+
+    def _begin_immediate(self) -> None:
+        """Begin to write; an event loop waits a moment for another process, unless that was in vain the last time.
+
+        Coming back to a call costs a busy loop more than that moment.
+        """
+        deadline = time.monotonic() + _MOMENT if self._hopes and not self._busy_timeout else 0.0
+        while True:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() >= deadline:
+                    self._hopes = False
+                    raise
+                time.sleep(_FIRST_PAUSE / 10)
+            else:
+                self._hopes = True
+                return
 
     def _again(self, error: sqlite3.Error | UnicodeEncodeError, work: Callable[[], _T]) -> _T:
         """What to do when a read failed: try again if another process was in the way, else say what it means."""
         try:
-            if isinstance(error, sqlite3.OperationalError) and _is_busy(error):
+            if isinstance(error, sqlite3.OperationalError) and is_busy(error):
                 return self._patiently(work)
         except sqlite3.Error as second:
             error = second
@@ -155,63 +325,145 @@ class Database:
             except sqlite3.OperationalError as error:
                 deadline = deadline or time.monotonic() + self._busy_timeout
                 left = deadline - time.monotonic()
-                if left <= 0 or not _is_busy(error):
+                if left <= 0 or not is_busy(error):
                     raise
             time.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
 
 def open_database(
-    path: Path, *, busy_timeout: float = 5.0, clock: Clock = utc_now, checkpoints: bool = True
+    path: Path,
+    *,
+    busy_timeout: float = 5.0,
+    clock: Clock = utc_now,
+    synced: bool = True,
+    create: bool = True,
+    in_use: Sequence[str] = (),
+    turn: threading.Lock | None = None,
 ) -> Database:
     """Open the file, creating or migrating it first. A file that cannot be used is left as it is.
 
-    Without `checkpoints` a commit never waits for the disk; another connection has to move the log into the file.
+    A commit is on the disk when `write` returns. One that is not `synced` never waits for the disk: it survives
+    every crash but that of the machine, unless `sync_log` follows, and another connection has to move the log into
+    the file. Without `create` a missing file is NO_INDEX. `in_use` has the `files` of each server that
+    has the database open, or "" for one that is about to open it: a missing file is then NO_INDEX, and another one
+    DATABASE_REPLACED. With the `turn` of another connection of this process, the two never find the file locked by
+    one another.
     """
     with translated(path):
         make_folder(path.parent)
-        _check_file(path)
-        connection = sqlite3.connect(path, timeout=busy_timeout, isolation_level=None, check_same_thread=False)
-        connection.row_factory = sqlite3.Row
+        _check_file(path, create=create and not in_use)
+        connection = connect(path, "rw", timeout=busy_timeout)
         try:
-            if _version(connection, path) < VERSION:
-                _migrate(connection, path, busy_timeout)
+            before = _number(path)
+            # SQLite opens the log at the first read, and would apply the log of another database to this file.
+            if any(known and known != str(Opened.at(path)) for known in in_use):
+                raise _taken_away(path)
+            check_log(path)
+            # A backup that was put in place by hand has no log; asking for its mode would read the whole schema.
+            if _version(connection, path) < VERSION or not log_files(path)[0].exists():
+                _migrate(connection, path, before, busy_timeout)
+            # FULL would sync inside the transaction, and nobody else could write meanwhile; `write` does it after.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
-            if not checkpoints:
+            if not synced:
                 connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute("PRAGMA busy_timeout = 0")  # from here on we wait ourselves
+            opened = Opened.at(path)
+            if opened.numbers[0] != before:
+                raise _taken_away(path)
+        except OSError:
+            connection.close()
+            raise _taken_away(path) from None
         except BaseException:
             connection.close()
             raise
-    return Database(connection, path, clock, busy_timeout)
+    return Database(connection, path, clock, busy_timeout, opened, turn, synced=synced)
 
 
-def _open_reader(path: Path, clock: Clock, busy_timeout: float) -> Database:
-    """Closing it is SQLite's business, which keeps the locks that other connections have on the file."""
-    if not path.exists():
-        raise no_index(path)
-    with translated(path):
-        address = f"{path.absolute().as_uri()}?mode=ro"
-        connection = sqlite3.connect(address, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
+def connect(path: Path, mode: str, *, timeout: float) -> sqlite3.Connection:
+    """Open what is there and make nothing."""
+    address = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(address, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
     connection.row_factory = sqlite3.Row
-    connection.execute("PRAGMA cache_size = -256")  # there are many, and the system has the pages anyway
-    # `interrupt` from another thread would miss a query about to begin, and could hit the next one's.
-    connection.set_progress_handler(cancel.is_pending, _STEPS)
-    return Database(connection, path, clock, busy_timeout)
+    return connection
+
+
+def log_files(path: Path) -> tuple[Path, Path]:
+    """Where SQLite keeps what is not in the file yet, and its index: beside the real file."""
+    real = Path(os.path.realpath(path))
+    return real.with_name(real.name + "-wal"), real.with_name(real.name + "-shm")
+
+
+def _sync(path: Path) -> None:
+    try:
+        fd = os.open(log_files(path)[0], os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            getattr(os, "fdatasync", os.fsync)(fd)  # macOS has no fdatasync
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full(path) from error
+        raise ExternalFailure(f"cannot sync {path}: {error.strerror}", code="DATABASE_READ_ONLY") from error
+
+
+def check_log(path: Path) -> None:
+    """Raise DATABASE_REPLACED when the log at the path was left by another database than the one that is there."""
+    mark = _log_mark(path)
+    if not mark.exists():
+        return
+    database, log = mark.read_text().split()[:2]
+    with contextlib.suppress(FileNotFoundError):
+        there = [f"{device}:{inode}" for device, inode in map(_number, (path, log_files(path)[0]))]
+        if there[1] == log and there[0] != database:
+            raise _taken_away(path)
+    mark.unlink(missing_ok=True)
+
+
+def _log_mark(path: Path) -> Path:
+    log = log_files(path)[0]
+    return log.with_name(log.name + ".left")
+
+
+def _number(path: Path) -> tuple[int, int]:
+    facts = os.stat(path)  # noqa: PTH116  twice as fast, and done at every write
+    return facts.st_dev, facts.st_ino
+
+
+def _taken_away(path: Path) -> Conflict:
+    if not path.exists():
+        return no_index(path)
+    return Conflict(
+        f"{path} or its log is another file than the one that was opened; nothing was written",
+        code="DATABASE_REPLACED",
+        hint="put the old file back; to use the other one, then run `swarm down` and `swarm backup restore FILE`",
+    )
 
 
 def no_index(path: Path) -> Conflict:
-    """What to say of a database that was taken away while we had it open."""
+    """The database was taken away while it was open, or must not be created now."""
+    log, index = log_files(path)
+    left = _has_content(log)
+    anew = f"move {log.name} and {index.name} away and run `swarm up`" if left else "`swarm up`"
     return Conflict(
-        f"there is no database {path}", code="NO_INDEX", hint="`swarm down`, then `swarm up` makes one"
+        f"there is no database {path}" + (f", but its log {log.name} is there" if left else ""),
+        code="NO_INDEX",
+        hint=f"put the file back, or run `swarm down`, then `swarm backup restore FILE` or, to start anew, {anew}",
     )
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def make_folder(path: Path) -> None:
     """Make a private folder, unless it is there; one that cannot be made is DATABASE_READ_ONLY."""
     try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files.make_private(path)
     except OSError as error:
         raise ExternalFailure(
             f"cannot create {path}: {error.strerror}",
@@ -220,17 +472,25 @@ def make_folder(path: Path) -> None:
         ) from None
 
 
-def _check_file(path: Path) -> None:
-    """Refuse what cannot be used, without opening it.
+def _check_file(path: Path, *, create: bool) -> None:
+    """Make the file, or refuse what cannot be used, without opening it.
 
     Closing any descriptor of the file would drop the locks of this process's other connections to it, and the
     next process to end would delete the log they still write to.
     """
     if not path.exists():
+        if not create:
+            raise no_index(path)
         if not os.access(path.parent, os.W_OK | os.X_OK):
             raise _read_only(path)
+        files.check_own(path.parent, shared=True)
+        if _has_content(log_files(path)[0]):  # SQLite would apply it to the new database
+            raise no_index(path)
         try:
-            path.touch(mode=0o600)
+            os.close(files.open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            files.sync_folder(path.parent)
+        except FileExistsError:
+            return  # another process was quicker
         except OSError as error:
             raise (_full(path) if error.errno in (errno.ENOSPC, errno.EDQUOT) else _read_only(path)) from error
         return
@@ -238,6 +498,8 @@ def _check_file(path: Path) -> None:
         raise ExternalFailure(f"{path} is not a file", code="DATABASE_CORRUPT", hint="set MCP_DATABASE_PATH")
     if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK | os.X_OK):
         raise _read_only(path)
+    files.check_own(path.parent, shared=True)
+    files.check_own(path)
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
@@ -251,9 +513,16 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     return version
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> None:
+def migration_lock(path: Path) -> Path:
+    """Held by who changes the schema or puts another file in the database's place."""
+    return path.with_name(path.name + ".migrate")
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, number: tuple[int, int], busy_timeout: float) -> None:
     # Changing the journal mode fails at once when two processes do it together, whatever the busy timeout.
-    with locks.hold(path.with_name(path.name + ".migrate"), timeout=max(busy_timeout, 30.0)):
+    with locks.hold(migration_lock(path), timeout=max(busy_timeout, 30.0)):
+        if _number(path) != number:  # a log of the old file would be taken for one of the new
+            raise _taken_away(path)
         connection.execute("PRAGMA journal_mode = WAL")
         if _version(connection, path) < VERSION:
             # sqlite_utils costs 120 ms of CPU to import; it is needed only when the schema is behind.
@@ -284,7 +553,7 @@ def _name(error: sqlite3.Error) -> str:
     return getattr(error, "sqlite_errorname", "") or ""
 
 
-def _is_busy(error: sqlite3.Error) -> bool:
+def is_busy(error: sqlite3.Error) -> bool:
     return _name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
@@ -293,10 +562,8 @@ def _translate(error: sqlite3.Error, path: Path) -> SwarmError:
     if name == "SQLITE_INTERRUPT":
         cancel.check()
         return Cancelled("the query was cancelled")
-    if _is_busy(error):
-        return ExternalFailure(
-            f"{path} is locked by another process", code="DATABASE_LOCKED", hint="try again in a moment"
-        )
+    if is_busy(error):
+        return _locked(path)
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return _corrupt(path)
     if name.startswith("SQLITE_FULL"):
@@ -315,6 +582,12 @@ def _translate(error: sqlite3.Error, path: Path) -> SwarmError:
         return _full(path)
     return ExternalFailure(
         f"SQLite failed on {path}: {error} ({name or type(error).__name__})", code="DATABASE_ERROR"
+    )
+
+
+def _locked(path: Path) -> ExternalFailure:
+    return ExternalFailure(
+        f"{path} is locked by another process", code="DATABASE_LOCKED", hint="try again in a moment"
     )
 
 

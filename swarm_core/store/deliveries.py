@@ -23,13 +23,15 @@ def forget(db: Database, *, before: str) -> None:
 def meant(
     db: Database, repository: str, *, numbers: Collection[int], commits: Collection[str]
 ) -> list[tuple[str, int]]:
-    """Repository and number of the open pull requests at GitHub that have such a number or are at such a commit.
+    """Repository and number of the pull requests at GitHub that have such a number or are at such a commit.
+
+    Merged ones are over; a closed one may be opened again.
 
     GitHub does not tell names apart by case, and a remote may be spelled in any.
     """
     rows = db.rows(
-        f"SELECT repository, number, head_commit FROM pulls WHERE state = '{PullState.OPEN}' AND forge = 'github'"
-        " AND lower(repository) = lower(?)",
+        f"SELECT repository, number, head_commit FROM pulls WHERE state <> '{PullState.MERGED}'"
+        " AND forge = 'github' AND lower(repository) = lower(?)",
         (repository,),
     )
     found = {(str(r[0]), int(r[1])) for r in rows if r[1] in numbers or r[2] in commits}

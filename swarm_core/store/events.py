@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from swarm_core import redact
 from swarm_core.errors import InvalidInput
 from swarm_core.models import EVENTS, Event
 from swarm_core.store.database import Database
 
-_SECRET = re.compile(r"token|secret|password|api_?key|authorization", re.IGNORECASE)
 _LONGEST = 500
+_LONG_NAME = 24
+_LOOKED_AT = _LONGEST + 300  # a secret that the cut would divide is still known as one
 _as_text = json.JSONEncoder(ensure_ascii=False).encode
 _MOST = 50
 # Events that are asked for by name; an index knows them, however long the history is.
@@ -65,8 +66,9 @@ def add(
     status_from: str | None = None,
     status_to: str | None = None,
     metadata: dict[str, Any] | None = None,
+    at: str | None = None,
 ) -> int:
-    """Write one event inside the caller's transaction and return its id."""
+    """Write one event inside the caller's transaction and return its id; `at` if it happened earlier."""
     if name not in EVENTS:
         raise AssertionError(f"event {name} is not in models.EVENTS")
     told = (_kept(tool_name), name, error_code is None, error_code, _kept(error_message))
@@ -74,7 +76,7 @@ def add(
     cursor = db.execute(
         "INSERT INTO mcp_events (at, instance_id, actor, tool_name, name, success, error_code, error_message,"
         " duration_ms, status_from, status_to, metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (db.now(), instance_id, actor, *told, *more),
+        (at or db.now(), instance_id, actor, *told, *more),
     )
     assert cursor.lastrowid is not None
     return cursor.lastrowid
@@ -154,7 +156,7 @@ def cut(value: Any) -> Any:
     """The value with secrets removed and what is long cut, fit to be kept for ever and read by anybody."""
     if isinstance(value, dict):
         some = list(value.items())[:_MOST]
-        return {_kept(str(k)): "[removed]" if _SECRET.search(str(k)) else cut(v) for k, v in some}
+        return {_key(str(k)): redact.REMOVED if redact.NAME.search(str(k)) else cut(v) for k, v in some}
     if isinstance(value, list | tuple):
         return [cut(v) for v in value[:_MOST]]
     if isinstance(value, float) and not math.isfinite(value):
@@ -162,12 +164,22 @@ def cut(value: Any) -> Any:
     return _kept(value) if isinstance(value, str) else value
 
 
+def _key(name: str) -> str | None:
+    """Names of fields are short; one that is not may hide a secret."""
+    return name if len(name) < _LONG_NAME and name.isascii() else _kept(name)
+
+
 def _kept(text: str | None) -> str | None:
-    """Half a surrogate pair, which a file name may hold, cannot be stored; it becomes a question mark."""
+    """The text without secrets, cut when it is long.
+
+    Half a surrogate pair, which a file name may hold, cannot be stored; it becomes a question mark.
+    """
     if text is None:
         return None
     if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]}… ({len(text)} characters)"
+        text = f"{redact.text(text[:_LOOKED_AT])[:_LONGEST]}… ({len(text)} characters)"
+    else:
+        text = redact.text(text)
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 

@@ -79,6 +79,18 @@ def under_review(db: Database) -> dict[str, str]:
     return {str(r[0]): str(r[1]) for r in rows}
 
 
+def reviewers(db: Database) -> dict[str, str]:
+    """Who reviews the work of each open pull request now."""
+    ended = ", ".join(repr(str(s)) for s in sorted(ENDED))
+    rows = db.rows(
+        "SELECT r.parent_id, r.child_id FROM relationships r JOIN instances i ON i.id = r.child_id"
+        " JOIN pulls p ON p.instance_id = r.parent_id AND p.state = 'open'"
+        f" WHERE r.type = '{relationships.REVIEW}' AND r.verdict IS NULL AND i.status NOT IN ({ended})"
+        " ORDER BY r.id DESC"
+    )
+    return {str(r[0]): str(r[1]) for r in rows}
+
+
 def repositories(db: Database) -> list[str]:
     """The paths of all repositories that ever had an instance."""
     return [str(r[0]) for r in db.rows("SELECT DISTINCT repo_path FROM instances ORDER BY repo_path")]

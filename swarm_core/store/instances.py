@@ -155,6 +155,7 @@ def change_status(
             raise Conflict(
                 f"{instance_id} is {before.status} and cannot become {to}",
                 code="INVALID_STATUS_TRANSITION",
+                hint=f"`swarm show {instance_id}` says how it came there; {_next(before.status)}",
                 details={"from": before.status, "to": str(to)},
             )
         terminated_at = db.now() if to in ENDED else None
@@ -175,6 +176,10 @@ def change_status(
             _end_review(db, before, actor=actor, why=reason)
     set_fields(db, instance_id, reason=reason, **fields)
     return get(db, instance_id)
+
+
+def _next(status: str) -> str:
+    return f"from {status} it may become {', '.join(sorted(TRANSITIONS[Status(status)]))}"
 
 
 def heard_from(db: Database, instance_id: str) -> Instance:

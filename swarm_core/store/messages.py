@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ _S = MessageState
 UNDELIVERED = (_S.ACCEPTED, _S.HELD, _S.INJECTED)
 # How a message went to a program that keeps no log of its own: nobody will ever know whether it was seen.
 UNCONFIRMED = "paste, and this program confirms nothing"
-_OPEN = f"state IN ({', '.join(repr(str(s)) for s in UNDELIVERED)}) AND how <> '{UNCONFIRMED}'"
+OPEN = f"state IN ({', '.join(repr(str(s)) for s in UNDELIVERED)}) AND how <> '{UNCONFIRMED}'"
 
 
 def accept(
@@ -70,15 +70,25 @@ def of(db: Database, instance_id: str, *, limit: int = 50) -> list[Message]:
 def undelivered(db: Database, instance_id: str, *, limit: int = 50) -> list[Message]:
     """What the agent has not seen yet, in the order it was sent."""
     rows = db.rows(
-        f"SELECT * FROM messages WHERE instance_id = ? AND {_OPEN} ORDER BY seq LIMIT ?", (instance_id, limit)
+        f"SELECT * FROM messages WHERE instance_id = ? AND {OPEN} ORDER BY seq LIMIT ?", (instance_id, limit)
     )
     return [_message(r) for r in rows]
 
 
 def waiting_for(db: Database) -> dict[str, int]:
     """Instances that have not seen everything yet, and how many messages each has still to see."""
-    rows = db.rows(f"SELECT instance_id, count(*) FROM messages WHERE {_OPEN} GROUP BY instance_id")
+    rows = db.rows(f"SELECT instance_id, count(*) FROM messages WHERE {OPEN} GROUP BY instance_id")
     return {str(r[0]): int(r[1]) for r in rows}
+
+
+def seen_among(db: Database, ids: Collection[str]) -> set[str]:
+    """Those of the messages that their agent has seen."""
+    rows = db.rows(
+        f"SELECT id FROM messages WHERE id IN ({', '.join('?' for _ in ids)})"
+        " AND state IN ('seen', 'acknowledged')",
+        list(ids),
+    )
+    return {str(r[0]) for r in rows}
 
 
 def unacknowledged(db: Database) -> list[str]:
@@ -92,7 +102,7 @@ def unacknowledged(db: Database) -> list[str]:
 
 def overdue(db: Database) -> bool:
     """Whether there is anything to give up."""
-    return db.row(f"SELECT 1 FROM messages WHERE {_OPEN} AND expires_at <= ? LIMIT 1", (db.now(),)) is not None
+    return db.row(f"SELECT 1 FROM messages WHERE {OPEN} AND expires_at <= ? LIMIT 1", (db.now(),)) is not None
 
 
 def inject(db: Database, ids: Iterable[str], *, how: str) -> bool:
@@ -176,7 +186,7 @@ def withdraw(db: Database, message_id: str, *, why: str) -> bool:
 def expire(db: Database) -> list[Message]:
     """Give up what was not seen in time."""
     rows = db.rows(
-        f"SELECT id FROM messages WHERE {_OPEN} AND expires_at IS NOT NULL AND expires_at <= ?", (db.now(),)
+        f"SELECT id FROM messages WHERE {OPEN} AND expires_at IS NOT NULL AND expires_at <= ?", (db.now(),)
     )
     expired = []
     for row in rows:

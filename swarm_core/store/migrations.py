@@ -59,6 +59,29 @@ def _dashboard(db: Database) -> None:
         db.execute(statement)
 
 
+@migrations(name="0006_kept")
+def _kept(db: Database) -> None:
+    db.execute("ALTER TABLE instances ADD COLUMN kept TEXT NOT NULL DEFAULT ''")
+
+
+@migrations(name="0007_readiness")
+def _readiness(db: Database) -> None:
+    for statement in _READINESS:
+        db.execute(statement)
+
+
+@migrations(name="0008_retention")
+def _retention(db: Database) -> None:
+    for statement in _RETENTION:
+        db.execute(statement)
+
+
+@migrations(name="0009_brought")
+def _brought(db: Database) -> None:
+    for statement in _BROUGHT:
+        db.execute(statement)
+
+
 _CORE = (
     """CREATE TABLE hosts (
         name TEXT PRIMARY KEY,
@@ -561,4 +584,57 @@ _DASHBOARD = (
     # Tool calls are most of all events; whoever asks for them finds them without an index.
     "CREATE INDEX mcp_events_name ON mcp_events(name, id) WHERE name <> 'tool:called'",
     "CREATE INDEX mcp_events_failed ON mcp_events(id) WHERE success = 0",
+)
+
+_READINESS = (
+    """CREATE TABLE verdicts (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        instance_id TEXT NOT NULL REFERENCES instances(id),
+        "commit" TEXT NOT NULL,
+        verdict TEXT NOT NULL CHECK (verdict IN ('approved', 'needs_work')),
+        by TEXT NOT NULL,
+        at TEXT NOT NULL
+    )""",
+    "CREATE INDEX verdicts_instance ON verdicts(instance_id)",
+    'CREATE INDEX verdicts_commit ON verdicts("commit")',
+    """INSERT INTO verdicts (instance_id, "commit", verdict, by, at)
+        SELECT instance_id, "commit", verdict, by, at FROM (
+            SELECT parent_id AS instance_id, head_commit AS "commit", verdict, child_id AS by,
+                coalesce(verdict_at, created_at) AS at
+            FROM relationships WHERE type = 'spawned_review' AND verdict IN ('approved', 'needs_work')
+            UNION ALL
+            SELECT instance_id, json_extract(metadata, '$.commit'), 'approved', actor, at
+            FROM mcp_events WHERE name = 'work:accepted' AND success AND json_valid(metadata)
+            UNION ALL
+            SELECT to_instance, head_commit, 'needs_work', sender, created_at
+            FROM feedback WHERE feedback_type = 'needs_work' AND relationship_id IS NULL
+        ) WHERE "commit" IS NOT NULL AND instance_id IN (SELECT id FROM instances) ORDER BY at""",
+    """CREATE TABLE check_runs (
+        pull_id INTEGER PRIMARY KEY REFERENCES pulls(id) ON DELETE CASCADE,
+        head_commit TEXT NOT NULL,
+        base_commit TEXT NOT NULL,
+        command TEXT NOT NULL,
+        ok INTEGER NOT NULL,
+        output TEXT NOT NULL,
+        at TEXT NOT NULL
+    )""",
+    "ALTER TABLE pulls ADD COLUMN replaced TEXT NOT NULL DEFAULT ''",
+)
+
+_RETENTION = (
+    # Without them, deleting a message looks at every row that could refer to it.
+    "CREATE INDEX feedback_message ON feedback(message_id)",
+    "CREATE INDEX pull_news_message ON pull_news(message_id) WHERE message_id IS NOT NULL",
+)
+
+_BROUGHT = (
+    """CREATE TABLE pull_commits (
+        pull_id INTEGER NOT NULL REFERENCES pulls(id) ON DELETE CASCADE,
+        "commit" TEXT NOT NULL,
+        parents TEXT NOT NULL,
+        PRIMARY KEY (pull_id, "commit")
+    ) WITHOUT ROWID""",
+    'CREATE INDEX pull_commits_commit ON pull_commits("commit")',
+    "ALTER TABLE pulls ADD COLUMN span TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE checked_commits ADD COLUMN tree TEXT NOT NULL DEFAULT ''",
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+
 from swarm_core.models import Preserved
 from swarm_core.store import events
 from swarm_core.store.database import Database
@@ -36,4 +39,14 @@ def mark_restored(db: Database, instance_id: str) -> None:
 
 def of(db: Database, instance_id: str) -> list[Preserved]:
     rows = db.rows("SELECT * FROM preserved WHERE instance_id = ? ORDER BY id", (instance_id,))
-    return [Preserved(**dict(r)) for r in rows]
+    return [read(r) for r in rows]
+
+
+def unknown(db: Database, refs: list[str]) -> list[str]:
+    """Those of the refs that are not recorded."""
+    known = "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT ref FROM preserved)"
+    return [str(row[0]) for row in db.rows(known, (json.dumps(refs),))]
+
+
+def read(row: sqlite3.Row) -> Preserved:
+    return Preserved(**dict(row))

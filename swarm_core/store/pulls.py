@@ -14,6 +14,7 @@ from swarm_core.store.database import Database
 _FIELDS = tuple(f.name for f in dataclasses.fields(Pull))
 _SELECT = f"SELECT {', '.join(_FIELDS)} FROM pulls"
 _FARTHEST = timedelta(minutes=70)
+REOPENED_WITHIN = timedelta(days=30)
 _MUTABLE = frozenset(_FIELDS) - {"id", "forge", "repo_path", "number", "created_at", "updated_at"}
 
 
@@ -84,18 +85,20 @@ def listed(db: Database, *, include_over: bool = False, limit: int = 1000) -> li
     return [_pull(row) for row in db.rows(f"{_SELECT} WHERE {where} ORDER BY id DESC LIMIT ?", (limit,))]
 
 
-def due(db: Database, *, within: float) -> list[Pull]:
-    """Open ones that are to be looked at within so many seconds, the longest overdue first.
+def due(db: Database, *, within: float, closed: bool = True) -> list[Pull]:
+    """Those that are to be looked at within so many seconds, the longest overdue first.
 
-    Nothing is put off for much more than an hour: what seems to be was, before the clock was put back.
+    With `closed` also those that were closed at GitHub within the last weeks, where they may be opened again; no
+    index helps to find them. Nothing is put off for much more than an hour: what seems to be was, before the clock
+    was put back.
     """
     now = parse_iso(db.now())
     soon, never = iso(now + timedelta(seconds=within)), iso(now + _FARTHEST)
-    rows = db.rows(
-        f"{_SELECT} WHERE state = '{PullState.OPEN}' AND (next_at IS NULL OR next_at <= ? OR next_at > ?)"
-        " ORDER BY next_at, id",
-        (soon, never),
-    )
+    is_due = "(next_at IS NULL OR next_at <= ? OR next_at > ?) ORDER BY next_at, id"
+    rows = db.rows(f"{_SELECT} WHERE state = '{PullState.OPEN}' AND {is_due}", (soon, never))
+    if closed:
+        recently = f"state = '{PullState.CLOSED}' AND repository <> '' AND closed_at > ?"
+        rows += db.rows(f"{_SELECT} WHERE {recently} AND {is_due}", (iso(now - REOPENED_WITHIN), soon, never))
     return [_pull(row) for row in rows]
 
 
@@ -118,7 +121,7 @@ def hurry(db: Database, forge: str, repository: str, number: int | None = None) 
     """Look at once at those of a repository that wait for an answer, or at the one with the number; how many."""
     which, values = ("number = ?", [number]) if number is not None else ("failures > 0", [])
     cursor = db.execute(
-        f"UPDATE pulls SET next_at = NULL, failures = 0 WHERE state = '{PullState.OPEN}' AND forge = ?"
+        f"UPDATE pulls SET next_at = NULL, failures = 0 WHERE state <> '{PullState.MERGED}' AND forge = ?"
         f" AND repository = ? AND {which}",
         [forge, repository, *values],
     )

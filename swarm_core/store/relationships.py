@@ -82,6 +82,23 @@ def open_review(db: Database, work_id: str) -> Relationship | None:
     return Relationship(*row) if row else None
 
 
+def open_reviews_of(db: Database, work_ids: Sequence[str]) -> dict[str, str]:
+    """Who reviews each work now, as `open_review` has it."""
+    ended = sorted(ENDED)
+    found: dict[str, str] = {}
+    for start in range(0, len(work_ids), _CHUNK):
+        some = list(work_ids[start : start + _CHUNK])
+        works, marks = ", ".join("?" for _ in some), ", ".join("?" for _ in ended)
+        rows = db.rows(
+            "SELECT r.parent_id, r.child_id FROM relationships r JOIN instances i ON i.id = r.child_id"
+            f" WHERE r.parent_id IN ({works}) AND r.type = '{REVIEW}' AND r.verdict IS NULL"
+            f" AND i.status NOT IN ({marks}) ORDER BY r.id DESC",
+            [*some, *ended],
+        )
+        found |= {str(row[0]): str(row[1]) for row in rows}
+    return found
+
+
 def open_since(db: Database, oldest: str) -> list[Relationship]:
     """Reviews under way that were asked for at that time or before."""
     marks = ", ".join("?" for _ in ENDED)

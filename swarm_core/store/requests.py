@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from swarm_core.errors import Conflict, InvalidInput
+from swarm_core.errors import Conflict
 from swarm_core.models import iso, parse_iso
 from swarm_core.store import events
 from swarm_core.store.database import Database
@@ -192,12 +192,20 @@ def _is_unanswered(row: Any, servers: Servers, holds: Holds) -> bool:
 
 def _same_key(db: Database, row: Any, tool: str, digest: str, server: str, servers: Servers) -> Claim:
     if (row["tool"], row["digest"]) != (tool, digest):
-        raise InvalidInput("the idempotency key was used for another call", hint="use a new key for a new call")
+        raise key_reused()
     if row["result"] is not None:
         return Claim(row["id"], result=json.loads(row["result"]))
     if row["state"] == "open" and servers.is_alive(row["server"]):
         raise Conflict("the same call is still under way", code="REQUEST_IN_PROGRESS", hint="wait for its answer")
     return _take_up(db, row, server)
+
+
+def key_reused() -> Conflict:
+    return Conflict(
+        "the idempotency key was used for another request",
+        code="KEY_REUSED",
+        hint="use a new key for a new request",
+    )
 
 
 def _take_up(db: Database, row: Any, server: str) -> Claim:

@@ -1,3 +1,3 @@
 """The schema's version: how many migrations this swarm knows."""
 
-VERSION = 5
+VERSION = 9

@@ -1,6 +1,6 @@
 """Full-text search over what was said and done.
 
-Rows are indexed by whoever searches, and by the coordinator in between, so that writing them costs nothing extra.
+Rows are indexed by the coordinator, and for a moment by who searches, so that writing them costs nothing extra.
 The cursor moves in the transaction that indexes: a row is in the index once, whoever was killed or came second.
 """
 
@@ -10,11 +10,12 @@ import contextlib
 import json
 import re
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from swarm_core import cancel
+from swarm_core import cancel, redact
 from swarm_core.errors import InvalidInput
 from swarm_core.models import Hit
 from swarm_core.store.database import Database
@@ -22,7 +23,8 @@ from swarm_core.store.database import Database
 QUERY_MAX = 500
 LIMIT_MAX = 100
 _BATCH_ROWS = 250
-_BATCH_CHARACTERS = 1 << 20
+_BATCH_CHARACTERS = 1 << 18
+INDEX_WITHIN = 0.5  # seconds that a search spends on what is not indexed yet
 _RANKED = 10_000  # of a word that is nearly everywhere, only the newest rows are compared
 _EXCERPT = 200
 _BEFORE_THE_WORD = 60
@@ -77,27 +79,46 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def catch_up(db: Database, limit: int | None = None) -> int:
-    """Index what is new, at most `limit` rows, in short transactions; returns how many rows were looked at."""
-    done = 0
+def catch_up(db: Database, limit: int | None = None, *, within: float | None = None) -> int:
+    """Index what is new in short transactions, at most `limit` rows, beginning none after `within` seconds.
+
+    Returns how many rows were looked at.
+    """
+    done, begun = 0, time.monotonic()
     for kind, newest in behind(db).items():
-        while limit is None or done < limit:
+        left = True
+        while left and (limit is None or done < limit):
+            if within is not None and time.monotonic() - begun >= within:
+                return done
             cancel.check()
             room = _BATCH_ROWS if limit is None else min(_BATCH_ROWS, limit - done)
-            count = _index(db, kind, newest, room)
-            if count == 0:
-                break
+            count, left = _index(db, kind, newest, room)
             done += count
     return done
 
 
+def unindexed(db: Database) -> int:
+    """About how many rows a search cannot find yet."""
+    return sum(newest - indexed for indexed, newest in _cursors(db).values() if newest > indexed)
+
+
 def behind(db: Database) -> dict[str, int]:
     """The kinds that have rows which are not indexed, each with the key of its newest; reads a few pages."""
-    newest = ", ".join(f"(SELECT max({s.key}) FROM {s.table}) AS {kind}" for kind, s in SOURCES.items())
-    row = db.row(f"SELECT {newest}")
+    return {kind: newest for kind, (indexed, newest) in _cursors(db).items() if newest > indexed}
+
+
+def _cursors(db: Database) -> dict[str, tuple[int, int]]:
+    """Of each kind the key up to which it is indexed, and the key of its newest row."""
+    row = db.row(_CURSORS)
     assert row is not None
-    indexed = {r["kind"]: r["indexed"] for r in db.rows("SELECT kind, indexed FROM search_cursor")}
-    return {kind: row[kind] for kind in SOURCES if (row[kind] or 0) > indexed[kind]}
+    return {kind: (row[f"{kind}_indexed"], row[f"{kind}_newest"] or 0) for kind in SOURCES}
+
+
+_CURSORS = "SELECT " + ", ".join(
+    f"(SELECT indexed FROM search_cursor WHERE kind = '{kind}') AS {kind}_indexed,"
+    f" (SELECT max({source.key}) FROM {source.table}) AS {kind}_newest"
+    for kind, source in SOURCES.items()
+)
 
 
 def find(
@@ -109,13 +130,18 @@ def find(
     since: str | None = None,
     until: str | None = None,
     limit: int = 20,
+    indexes: bool = True,
 ) -> list[Hit]:
-    """What has all the words, best first, the newer first among equals. Times are as `models.iso` writes them."""
+    """What has all the words, best first, the newer first among equals. Times are as `models.iso` writes them.
+
+    Answers within a bound from what is indexed; `unindexed` tells how much is not.
+    """
     match = expression(query)
     where, values = _where(kinds, instance_id, since, until)
     if not 1 <= limit <= LIMIT_MAX:
         raise InvalidInput(f"the limit is between 1 and {LIMIT_MAX}", hint="narrow the search with more words")
-    catch_up(db)
+    if indexes:
+        catch_up(db, within=INDEX_WITHIN)
     with db.reader() as reader:
         best = reader.rows(
             "SELECT rowid FROM (SELECT rowid, at, round(bm25(search, 2.0, 1.0), 2) AS score FROM search"
@@ -138,21 +164,25 @@ def expression(query: str) -> str:
     return " ".join([*dict.fromkeys(quoted[:-1]), quoted[-1]]) + prefix
 
 
-def _index(db: Database, kind: str, newest: int, room: int) -> int:
-    """One transaction: the next rows of a kind and the cursor; returns how many rows it moved over."""
+def _index(db: Database, kind: str, newest: int, room: int) -> tuple[int, bool]:
+    """One transaction: the next rows of a kind and the cursor.
+
+    Returns how many rows it moved over, and whether some are left.
+    """
     count = characters = 0
     with db.write():
         row = db.row("SELECT indexed FROM search_cursor WHERE kind = ?", (kind,))
         assert row is not None
         with contextlib.closing(_new(db, SOURCES[kind], row["indexed"], newest, room)) as new:
             for one in new:
+                cancel.check()
                 characters += _add(db, kind, one)
                 count, last = count + 1, one[SOURCES[kind].key]
                 if characters > _BATCH_CHARACTERS:
                     break
         if count:
             db.execute("UPDATE search_cursor SET indexed = ? WHERE kind = ?", (last, kind))
-    return count
+    return count, count == room or characters > _BATCH_CHARACTERS
 
 
 def _new(db: Database, source: Source, after: int, newest: int, room: int) -> sqlite3.Cursor:
@@ -170,7 +200,7 @@ def _add(db: Database, kind: str, row: sqlite3.Row) -> int:
     text = source.text(row)
     if text is None:
         return 0
-    title, body = (_COLOURS.sub("", part) for part in text)
+    title, body = (redact.text(_COLOURS.sub("", part)) for part in text)
     db.execute(
         "INSERT INTO search (title, body, kind, ref, instance_id, at) VALUES (?, ?, ?, ?, ?, ?)",
         (title, body, kind, str(row[source.ref]), row[source.instance_id], row[source.at]),
@@ -237,5 +267,5 @@ def _leaves(value: Any, name: str = "") -> Iterator[str]:
     elif isinstance(value, list):
         for one in value:
             yield from _leaves(one, name)
-    elif value is not None and value != "[removed]":
+    elif value is not None and value != redact.REMOVED:
         yield f"{name}: {value}" if name else str(value)

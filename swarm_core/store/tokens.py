@@ -15,7 +15,7 @@ from swarm_core.store.database import Database
 OPERATOR = "operator"
 # What an automation's token may be allowed; each opens the tools and pages it is named after.
 SCOPES: dict[str, str] = {
-    "read": "query_instances, query_pulls, search, resources and prompts",
+    "read": "query_instances, query_pulls, search, get_status, resources and prompts",
     "review": "spawn_review_instance",
     "feedback": "send_feedback",
     "pulls": "create_pull_request",

@@ -5,9 +5,9 @@ Every option is set quietly (-q): one that a tmux version does not know must not
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
+
+from swarm_core import files
 
 DEFAULT_HISTORY_LIMIT = 5000
 
@@ -67,9 +67,5 @@ def write_config(path: Path, *, history_limit: int = DEFAULT_HISTORY_LIMIT) -> b
     text = _TEMPLATE.format(history_limit=history_limit)
     if path.is_file() and path.read_text(errors="replace") == text and path.stat().st_mode & 0o777 == 0o600:
         return False
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fd, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
-    with os.fdopen(fd, "w") as sink:
-        sink.write(text)
-    Path(name).replace(path)
+    files.write_private(path, text.encode())
     return True

@@ -122,8 +122,12 @@ class Tmux:
             # tmux 3.7 refuses while a read-only client watches, unless another client is named.
             pane.cmd("send-keys", "-c", "swarm-nobody", *words)
 
-    def paste(self, name: str, text: str, *, submit: bool, settle: float = 0.3) -> None:
+    def paste(
+        self, name: str, text: str, *, submit: bool, settle: float = 0.3, pane_id: str | None = None
+    ) -> None:
         """Put `text` into the program's input as one paste; `submit` presses Enter `settle` s later.
+
+        Naming the pane saves the question which one it is; the paste is refused when it is not the instance's.
 
         Carriage returns become newlines and other control characters are dropped (`clean`), so the text cannot end
         the paste. A person who scrolls is put back to the end. Raises Conflict when the program has ended.
@@ -133,19 +137,19 @@ class Tmux:
             raise InvalidInput(
                 f"a message has 1 to {MAX_PASTE_BYTES} bytes, this one {len(data)}", code="PROMPT_TOO_LARGE"
             )
-        pane = self._live(name)
-        self._insert(name, pane, data, "-p")
-        if submit:
+        at = pane_id or self._live(name).pane_id
+        self._insert(name, at, data, "-p", enter=submit and not settle)
+        if submit and settle:
             time.sleep(settle)
-            self._insert(name, pane, b"\r")
+            self._insert(name, at, b"\r")
 
-    def enter(self, name: str) -> None:
+    def enter(self, name: str, *, pane_id: str | None = None) -> None:
         """Press Enter, whatever mode a person has put the pane into."""
-        self._insert(name, self._live(name), b"\r")
+        self._insert(name, pane_id or self._live(name).pane_id, b"\r")
 
     def type_text(self, name: str, text: str) -> None:
         """Type one line of text as if by hand, without the marks of a paste. Raises as `paste` does."""
-        self._insert(name, self._live(name), text.encode(errors="replace"))
+        self._insert(name, self._live(name).pane_id, text.encode(errors="replace"))
 
     def press(self, name: str, keys: Sequence[str]) -> None:
         """Press keys by tmux's names, each one word; the server itself checks that the program lives.
@@ -197,12 +201,14 @@ class Tmux:
             processes.send(started, signal.SIGHUP if shell else signal.SIGTERM)
             processes.send(started, signal.SIGCONT)
             _wait_for_end(pane.pid, grace)
-        killed = processes.send(started, signal.SIGKILL)
+        killed, known = processes.send(started, signal.SIGKILL), set(started)
         for _ in range(_KILL_ROUNDS):
             left = {*processes.members(pane.pid, since, marks), *processes.remaining(started)}
             if not left:
                 break
-            killed += processes.send(left, signal.SIGKILL)
+            killed += processes.send(left - known, signal.SIGKILL)
+            processes.send(left & known, signal.SIGKILL)  # one that takes its time to end counts once
+            known |= left
             _wait_for_end(next(iter(left)).pid, _KILL_WAIT)
         last = self._final(name)
         if last is not None:
@@ -236,19 +242,23 @@ class Tmux:
             text.pop()
         return "\n".join(text if lines is None else text[-max(lines, 1) :])
 
-    def _insert(self, name: str, pane: Pane, data: bytes, *flags: str) -> None:
+    def _insert(self, name: str, at: str, data: bytes, *flags: str, enter: bool = False) -> None:
         """Write bytes to the pane's program, after leaving copy mode; the server itself checks that it lives.
 
         tmux 3.3 crashes, with every session, when it pastes into a dead pane: the check and the paste must be one.
         In copy mode it would leave out the paste marks, and each line would be submitted.
         """
         buffer = f"swarm-{secrets.token_hex(8)}"
-        at = pane.pane_id
+        words = ["load-buffer", "-b", buffer, "-", ";"]
         paste = f"paste-buffer -d -r {' '.join(flags)} -b {buffer} -t {at}"
         refuse = f"delete-buffer -b {buffer} ; display-message -p dead"
-        words = ["load-buffer", "-b", buffer, "-", ";"]
+        if enter:
+            words += ["set-buffer", "-b", f"{buffer}-enter", "\r", ";"]
+            paste += f" ; paste-buffer -d -r -b {buffer}-enter -t {at}"
+            refuse = f"delete-buffer -b {buffer}-enter ; {refuse}"
         words += ["if-shell", "-F", "-t", at, "#{pane_in_mode}", f"copy-mode -q -t {at}", ";"]
-        words += ["if-shell", "-F", "-t", at, "#{pane_dead}", refuse, paste]
+        unfit = f"#{{||:#{{pane_dead}},#{{!=:#{{@swarm_instance}},{name}}}}}"
+        words += ["if-shell", "-F", "-t", at, unfit, refuse, paste]
         if command.run(self.socket, words, stdin=data).text.strip():
             raise _ended(name)
 

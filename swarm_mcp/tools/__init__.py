@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from swarm_mcp.registry import Tool
-from swarm_mcp.tools import feedback, find, pulls, spawn, status
+from swarm_mcp.tools import feedback, find, pulls, spawn, status, system
 
 TOOLS: dict[str, Tool] = {
     tool.name: tool
@@ -17,5 +17,6 @@ TOOLS: dict[str, Tool] = {
         find.SEARCH,
         pulls.QUERY,
         pulls.MERGE,
+        system.STATUS,
     )
 }

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from swarm_core.models import Activity, Feedback, Instance
 from swarm_mcp.call import Call
+from swarm_mcp.receipts import Receipts
 from swarm_mcp.registry import Arguments, Result, Tool
 from swarm_mcp.tools.target import TARGET, InstanceId, named_or_reviewed, review_id
 
@@ -63,9 +64,14 @@ def _send(call: Call, args: SendArguments, target: Instance | None) -> dict[str,
         recorded=recorded,
     )
     if target.activity == Activity.IDLE and call.swarm.coordinator() is not None:
-        receipt = call.swarm.await_receipt(sent.message_id, _RECEIPT_WITHIN)
-        return answer | {"delivery_status": "delivered" if receipt.seen_at else "queued"}
+        call.awaits = sent.message_id
     return answer
+
+
+async def _add_receipt(call: Call, answer: dict[str, Any], receipts: Receipts) -> dict[str, Any]:
+    if call.awaits is None or not await receipts.seen(call.awaits, _RECEIPT_WITHIN):
+        return answer
+    return answer | {"delivery_status": "delivered"}
 
 
 SEND = Tool(
@@ -79,6 +85,7 @@ SEND = Tool(
     arguments=SendArguments,
     result=SendResult,
     run=_send,
+    after=_add_receipt,
     target=named_or_reviewed,
     writes=True,
 )

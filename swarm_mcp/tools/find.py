@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from swarm_core.errors import ExternalFailure
 from swarm_core.models import Instance, PrincipalKind
-from swarm_core.ops import describe
+from swarm_core.ops import describe, search
 from swarm_mcp.call import Call
-from swarm_mcp.registry import Arguments, Result, Tool
+from swarm_mcp.registry import Arguments, Result, Tool, shaped
 from swarm_mcp.tools.target import InstanceId
 
 SearchKind = Literal["event", "feedback", "message"]
@@ -39,7 +41,7 @@ class QueryArguments(Arguments):
 
 
 class QueryResult(Result):
-    instances: list[dict[str, Any]] = Field(
+    instances: Annotated[list[Any], shaped(list[describe.InstanceRow])] = Field(
         description="Newest first. The one named by instance_id has receipts of your messages to it."
     )
     total: int = Field(description="How many match, of which `limit` are shown.")
@@ -58,10 +60,11 @@ class SearchArguments(Arguments):
 
 
 class SearchResult(Result):
-    hits: list[dict[str, Any]] = Field(description="Best first: kind, id, instance_id, at, title, excerpt.")
+    hits: Annotated[list[Any], shaped(list[describe.HitRow])] = Field(description="Best first.")
+    unindexed: int = Field(description="About how many newer rows were not searched, as they are not indexed yet.")
 
 
-def _query(call: Call, args: QueryArguments, target: Instance | None) -> dict[str, Any]:
+def _query(call: Call, args: QueryArguments, target: Instance | None) -> describe.Instances:
     return describe.query_instances(
         call.db,
         instance_id=args.instance_id,
@@ -75,16 +78,24 @@ def _query(call: Call, args: QueryArguments, target: Instance | None) -> dict[st
     )
 
 
-def _search(call: Call, args: SearchArguments, target: Instance | None) -> dict[str, Any]:
-    hits = call.swarm.search(
+def _search(call: Call, args: SearchArguments, target: Instance | None) -> describe.Hits:
+    find = functools.partial(
+        search.find,
+        call.swarm.context,
         args.query,
         kinds=args.kinds or (),
-        instance=args.instance,
+        instance_id=call.swarm.find(args.instance).id if args.instance is not None else None,
         since=args.since,
         until=args.until,
         limit=args.limit,
     )
-    return describe.search(hits)
+    try:
+        hits = find()
+    except ExternalFailure as error:
+        if error.code != "DATABASE_LOCKED" or call.may_wait:
+            raise
+        hits = find(catch_up=False)
+    return describe.search(hits, call.swarm.unsearched())
 
 
 QUERY = Tool(
@@ -104,4 +115,5 @@ SEARCH = Tool(
     arguments=SearchArguments,
     result=SearchResult,
     run=_search,
+    inline=True,
 )

@@ -10,7 +10,7 @@ from swarm_core.models import Instance, Pull, PullState
 from swarm_core.ops import describe, verdict
 from swarm_core.store import instances, pulls
 from swarm_mcp.call import Call
-from swarm_mcp.registry import Arguments, Result, Tool
+from swarm_mcp.registry import Arguments, Result, Tool, shaped
 from swarm_mcp.tools.target import TARGET, InstanceId, named_or_own, named_or_reviewed, review_id
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
@@ -73,9 +73,7 @@ class QueryArguments(Arguments):
 
 
 class QueryResult(Result):
-    pulls: list[dict[str, Any]] = Field(
-        description="Newest first: number, url, status, what hinders a merge, failed checks, comments, age_s."
-    )
+    pulls: Annotated[list[Any], shaped(list[describe.PullRow])] = Field(description="Newest first.")
 
 
 class MergeArguments(Arguments):
@@ -92,7 +90,7 @@ class MergeResult(Result):
     merge_commit: str | None
 
 
-def _query(call: Call, args: QueryArguments, target: Instance | None) -> dict[str, Any]:
+def _query(call: Call, args: QueryArguments, target: Instance | None) -> describe.Pulls:
     desk = call.swarm.pulls
     if args.instance_id is not None:
         found = [desk.of(args.instance_id)]
@@ -153,7 +151,10 @@ QUERY = Tool(
 MERGE = Tool(
     name="merge_pull_request",
     title="Merge a pull request",
-    description="Merge the pull request of an instance, if checks and reviewers allow it, at the commit they saw.",
+    description=(
+        "Merge the pull request of an instance, if checks and reviewers allow it, at the commit they saw. "
+        "One that they refused is merged only by a person, with `swarm pr merge --anyway`."
+    ),
     arguments=MergeArguments,
     result=MergeResult,
     run=_merge,

@@ -70,8 +70,9 @@ def _review(call: Call, args: ReviewArguments, target: Instance | None) -> dict[
 
 def _fork(call: Call, args: ForkArguments, target: Instance | None) -> dict[str, Any]:
     assert target is not None
-    if call.claim is not None and call.claim.instance_id is not None:
-        fork = call.swarm.finish_spawn(call.claim.instance_id)
+    begun = call.claim.instance_id if call.claim is not None else None
+    if begun is not None and not instances.get(call.db, begun).ended:
+        fork = call.swarm.finish_spawn(begun)
     else:
         fork = call.swarm.fork(target.id, args.prompt or "", actor=call.actor, reserved=call.link)
     fork = instances.get(call.db, fork.id)

@@ -52,6 +52,11 @@ def _is_so(call: Call, result: dict[str, Any]) -> bool:
     return bool(instances.get(call.db, result["instance_id"]).status == result["status"])
 
 
+def _is_quick(given: dict[str, Any]) -> bool:
+    """An approval reads the branch, and an end revokes a token: the event loop would not notice its own write."""
+    return given.get("status") == "running"
+
+
 UPDATE = Tool(
     name="update_instance_status",
     title="Update your status",
@@ -63,6 +68,7 @@ UPDATE = Tool(
     arguments=UpdateArguments,
     result=UpdateResult,
     run=_update,
+    quick=_is_quick,
     target=named_or_own,
     holds=_is_so,
     writes=True,

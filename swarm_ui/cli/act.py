@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from swarm_core.swarm import Swarm
     from swarm_ui.cli.session import Outcome
 
+_NAMED = 5
+
 
 def msg(
     instance: parameters.One,
@@ -62,8 +64,12 @@ def stop(
     _do("stopping", ids or [], lambda swarm, name: swarm.stop(name), json=json, every=every)
 
 
-def restart(ids: parameters.Many = None, json: parameters.Json = False) -> None:
+def restart(
+    ids: parameters.Many = None, no_prompt: parameters.NoPrompt = False, json: parameters.Json = False
+) -> None:
     """Start agents again in their worktrees, in the same conversation.
+
+    An agent without a conversation to resume starts from its task.
 
     --json prints an array, as `swarm stop` does.
 
@@ -73,7 +79,7 @@ def restart(ids: parameters.Many = None, json: parameters.Json = False) -> None:
     """
     if not ids:
         raise typer.BadParameter("give at least one id", param_hint="ID")
-    _do("restarting", ids, lambda swarm, name: swarm.restart(name), json=json)
+    _do("restarting", ids, lambda swarm, name: swarm.restart(name, prompt=not no_prompt), json=json)
 
 
 def _do(
@@ -110,7 +116,8 @@ def restore(
 ) -> None:
     """Bring back a cleaned worktree with its uncommitted files.
 
-    `swarm show` lists what was preserved. --json prints the instance, as `swarm work` does.
+    `swarm show` lists what was preserved. What is stored but not put back is named, with where it is.
+    --json prints the instance, as `swarm work` does.
 
     \b
     Example:
@@ -122,10 +129,13 @@ def restore(
     with opened() as swarm:
         swarm.context.report(f"restoring {instance}")
         back = swarm.restore(instance, ref=ref)
+        told = [e.metadata for e in swarm.detail(back.id).events if e.name == "instance:restored"]
     if json:
         output.write_json(views.instance_json(back))
     else:
         output.write(f"{back.id} is back in {output.plain(back.worktree_path)}")
+        for what in told[-1].get("left", []) if told else []:
+            output.write(output.plain(f"stored, not put back: {what}"))
         output.note(f"`swarm restart {back.id}` goes on with the work")
 
 
@@ -139,10 +149,12 @@ def clean(
 ) -> None:
     """Remove worktrees of ended instances.
 
-    All of them if no id is given. Uncommitted files are preserved under a ref, branches with commits of
-    their own stay unless exactly these were merged. --json prints an array: id, ok, status, branch,
-    dirty_files, own_commits, bytes, cleaned; when cleaned also branch_deleted, preserved and merged_ref; or
-    {"id", "ok": false, "error"}.
+    All of them if no id is given, but those stopped with an open pull request, which are named. Files that
+    are not committed are preserved under a ref, those that git ignores go: --dry-run names them. Branches
+    with commits of their own stay unless exactly these were merged.
+    --json prints an array: id, ok, status, repo_path, branch, own_commits, bytes, cleaned, left (why); kept
+    (path and reason); dirty_files, dirty (first names), dirty_bytes; ignored_paths, ignored (path, bytes),
+    ignored_bytes; if cleaned branch_deleted, preserved, merged_ref; or {"id", "ok": false, "error"}.
 
     With --merged idle agents are ended first and busy ones are left. --json has also pull, url,
     merge_commit, dirty (the first names), branch_goes, left (why it was left) and with --remote
@@ -164,8 +176,9 @@ def clean(
     from swarm_ui.cli.session import each, opened, tell
 
     with opened() as swarm:
-        chosen = ids or [i.id for i in swarm.cleanable()]
-        planned = each(chosen, lambda name: _plan(swarm, name))
+        left = {} if ids else {i.id: "its pull request is open" for i in swarm.stopped_with_open_pull()}
+        chosen = ids or [*(i.id for i in swarm.cleanable()), *left]
+        planned = each(chosen, lambda name: _plan(swarm, name) | {"left": left.get(name, "")})
     if not chosen and not json:
         output.write("nothing to clean")
         return
@@ -184,28 +197,71 @@ def _plan(swarm: "Swarm", name: str) -> dict[str, Any]:
     swarm.context.report(f"looking at {name}")
     instance = swarm.find(name)
     body = {"id": instance.id, "status": instance.status, "branch": instance.branch, "cleaned": False}
+    body["repo_path"] = instance.repo_path
     return body | dict(swarm.leftovers(instance))
 
 
 def _clean(swarm: "Swarm", name: str, plan: "Outcome") -> dict[str, Any]:
     if plan.error is not None:
         raise plan.error
+    if plan.value["left"]:
+        body: dict[str, Any] = plan.value
+        return body
     swarm.context.report(f"cleaning {name}")
     swarm.clean(name)
     told = [e.metadata for e in swarm.detail(plan.value["id"]).events if e.name == "instance:cleaned"]
     known = told[-1] if told else {}
-    body: dict[str, Any] = plan.value | {"cleaned": True, "status": swarm.find(plan.value["id"]).status}
+    body = plan.value | {"cleaned": True, "status": swarm.find(plan.value["id"]).status}
     return body | {k: known.get(k) for k in ("branch_deleted", "preserved", "merged_ref")}
 
 
 def _plan_line(plan: dict[str, Any]) -> str:
     from swarm_ui import views
 
+    if plan["left"]:
+        return _left_line(plan)
+    if plan["kept"]:
+        return kept_line(plan)
     dirty, commits = plan["dirty_files"], plan["own_commits"]
-    kept = [f"{_counted(dirty, 'uncommitted file')} to preserve"] if dirty else []
+    size = views.size_label(plan["dirty_bytes"])
+    kept = [f"{_counted(dirty, 'uncommitted file')} to preserve ({size})"] if dirty else []
     kept += [f"{_counted(commits, 'commit')} on {plan['branch']} to keep"] if commits else []
     freed = f"frees {views.size_label(plan['bytes'])}"
-    return output.plain(f"{plan['id']} ({plan['status']}): {', '.join([*kept, freed])}")
+    lines = [f"{plan['id']} ({plan['status']}): {', '.join([*kept, freed])}"]
+    return "\n".join(map(output.plain, lines + goes_lines(plan)))
+
+
+def _left_line(plan: dict[str, Any]) -> str:
+    more = f", {_counted(plan['dirty_files'], 'uncommitted file')} in its worktree" if plan["dirty_files"] else ""
+    return output.plain(
+        f"{plan['id']} ({plan['status']}) is left: {plan['left']}{more}; `swarm clean {plan['id']}` takes it"
+    )
+
+
+def kept_line(plan: dict[str, Any]) -> str:
+    from swarm_core.models import KEPT, remedy
+
+    path, reason = plan["kept"]["path"], plan["kept"]["reason"]
+    todo = remedy(reason, path, plan["kept"].get("files", ()), repo=plan["repo_path"])
+    return output.plain(f"{plan['id']} ({plan['status']}): {path} would be kept: {KEPT[reason]}; {todo} first")
+
+
+def goes_lines(plan: dict[str, Any]) -> list[str]:
+    """What is preserved and what goes because git ignores it, by name."""
+    from swarm_ui import views
+
+    lines = []
+    if plan["dirty_files"]:
+        lines.append(f"  preserved: {_first(plan['dirty'], plan['dirty_files'])}")
+    if plan["ignored_paths"]:
+        named = [f"{one['path']} ({views.size_label(one['bytes'])})" for one in plan["ignored"]]
+        lines.append(f"  gone, since git ignores it: {_first(named, plan['ignored_paths'])}")
+    return lines
+
+
+def _first(names: list[str], count: int) -> str:
+    more = count - len(names[:_NAMED])
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _counted(number: int, noun: str) -> str:
@@ -215,9 +271,11 @@ def _counted(number: int, noun: str) -> str:
 def _done_line(done: dict[str, Any]) -> str:
     from swarm_ui import views
 
+    if done["left"]:
+        return _left_line(done)
     said = [f"{done['id']} cleaned, {views.size_label(done['bytes'])} freed"]
     if done["preserved"]:
-        said.append(f"uncommitted files are in {done['preserved']}")
+        said.append(f"what no branch has is in {done['preserved']}")
     if not done["branch_deleted"]:
         said.append(f"branch {done['branch']} stays")
     elif done["merged_ref"]:

@@ -52,15 +52,19 @@ def doctor(
 
 def _examine(fix: bool, repo: str | None) -> "list[Check]":
     """A home that cannot even be opened is a finding too."""
+    from swarm_core import config as core
     from swarm_core.ops.doctor import Check
     from swarm_ui.cli.session import opened
 
+    closed = []
     try:
+        if fix:
+            closed = [Check("home", "fixed", f"{p} is closed to others now") for p in core.close_home(os.environ)]
         with opened() as swarm:
             swarm.context.report("checking")
-            return swarm.doctor(fix=fix, repo=repo)
+            return closed + swarm.doctor(fix=fix, repo=repo)
     except SwarmError as error:
-        return [Check("home", "fail", f"{error.message} [{error.code}]", error.hint or "")]
+        return [*closed, Check("home", "fail", f"{error.message} [{error.code}]", error.hint or "")]
 
 
 def config(
@@ -72,8 +76,8 @@ def config(
 
     `pool` set inside a repository is filled at once.
 
-    --json prints {KEY: {"value", "source": default|file|environment, "default", "env", "doc"}}; for a pool
-    that was filled also "ready".
+    --json prints {KEY: {"value", "source": default|file|environment, "default", "env", "doc"}}; after a change
+    also "restart", the processes that use it once they are restarted, and for a pool that was filled "ready".
 
     \b
     Example:
@@ -92,6 +96,7 @@ def config(
     path = core.load(os.environ, **{k: s.default for k, s in core.SETTINGS.items()}).config_path
     core.write_value(path, key, value)
     known = _known([key])
+    known[key]["restart"] = _running()
     if key == "pool":
         ready = _fill_pool()
         if ready is not None:
@@ -99,6 +104,9 @@ def config(
     _show(known, json=json)
     if known[key]["source"] == "environment":
         output.note(f"{known[key]['env']} in the environment overrides what was stored")
+    elif known[key]["restart"]:
+        running = " and the ".join(known[key]["restart"])
+        output.note(f"commands use it from now on, the {running} after `swarm down` and `swarm up`")
 
 
 def _known(keys: list[str]) -> dict[str, dict[str, Any]]:
@@ -120,6 +128,15 @@ def _known(keys: list[str]) -> dict[str, dict[str, Any]]:
             "doc": setting.doc,
         }
     return known
+
+
+def _running() -> list[str]:
+    """The processes of this home that have read their settings already."""
+    from swarm_core import config as core
+    from swarm_core import process
+
+    settings = core.load(os.environ)
+    return [role for role in (process.COORDINATOR, process.DASHBOARD) if process.running(settings, role)]
 
 
 def _show(known: dict[str, dict[str, Any]], *, json: bool) -> None:

@@ -13,9 +13,8 @@ from swarm_core.ops.clean_merged import Offer
 from swarm_core.swarm import Swarm
 from swarm_ui import views
 from swarm_ui.cli import output
+from swarm_ui.cli.act import goes_lines, kept_line
 from swarm_ui.cli.session import Outcome, each, opened, tell
-
-_NAMED = 5
 
 
 def run(ids: list[str], *, dry_run: bool, yes: bool, remote: bool, json: bool) -> None:
@@ -49,17 +48,14 @@ def _body(offer: Offer) -> dict[str, Any]:
         "id": offer.instance.id,
         "status": offer.instance.status,
         "branch": offer.instance.branch,
+        "repo_path": offer.instance.repo_path,
         "pull": offer.pull.number,
         "url": offer.pull.url,
         "merge_commit": offer.pull.merge_commit,
-        "dirty_files": offer.dirty_count,
-        "dirty": offer.dirty,
-        "own_commits": offer.own_commits,
         "branch_goes": offer.branch_goes,
-        "bytes": offer.bytes,
         "left": offer.busy,
         "cleaned": False,
-    }
+    } | dict(offer.left)
 
 
 def _clean(swarm: Swarm, plan: Outcome, *, remote: bool) -> dict[str, Any]:
@@ -98,20 +94,23 @@ def _offer_line(offer: Offer) -> str:
     what = [f"merged as #{offer.pull.number}"]
     if offer.busy:
         return output.plain(f"{offer.instance.id} ({offer.instance.status}): {what[0]}, left: {offer.busy}")
-    if offer.dirty_count:
-        more = ", ..." if offer.dirty_count > _NAMED else ""
-        named = ", ".join(offer.dirty[:_NAMED])
-        what.append(f"{offer.dirty_count} uncommitted to preserve ({named}{more})")
+    if offer.left["kept"]:
+        return kept_line(_body(offer))
+    if offer.left["dirty_files"]:
+        what.append(f"{offer.left['dirty_files']} uncommitted to preserve")
     if not offer.branch_goes:
         what.append(f"branch {offer.instance.branch} stays: it has commits that were not merged")
-    what.append(f"frees {views.size_label(offer.bytes)}")
-    return output.plain(f"{offer.instance.id} ({offer.instance.status}): {', '.join(what)}")
+    what.append(f"frees {views.size_label(offer.left['bytes'])}")
+    lines = [f"{offer.instance.id} ({offer.instance.status}): {', '.join(what)}", *goes_lines(dict(offer.left))]
+    return "\n".join(map(output.plain, lines))
 
 
 def _total(offered: list[Outcome], *, json: bool) -> None:
     found = [o.value for o in offered if o.error is None and not o.value.busy]
     if not json:
-        output.write(f"{len(found)} to clean, {views.size_label(sum(offer.bytes for offer in found))} in all")
+        output.write(
+            f"{len(found)} to clean, {views.size_label(sum(offer.left['bytes'] for offer in found))} in all"
+        )
 
 
 def _ask(offered: list[Outcome], *, remote: bool) -> None:
@@ -135,7 +134,7 @@ def _done_line(done: dict[str, Any]) -> str:
         return output.plain(f"{done['id']} is left: {done['left']}")
     said = [f"{done['id']} cleaned, {views.size_label(done['bytes'])} freed"]
     if done["preserved"]:
-        said.append(f"uncommitted files are in {done['preserved']}")
+        said.append(f"what no branch has is in {done['preserved']}")
     if not done["branch_deleted"]:
         said.append(f"branch {done['branch']} stays")
     elif done["merged_ref"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -155,33 +155,45 @@ def merged(instance: parameters.One, json: parameters.Json = False) -> None:
         output.write(f"{pull.instance_id}: pull request #{pull.number} is merged into {pull.base_branch}")
 
 
-def resume(json: parameters.Json = False) -> None:
+def resume(no_prompt: parameters.NoPrompt = False, json: parameters.Json = False) -> None:
     """Start all agents again whose sessions were lost, as in a reboot, each in its conversation.
 
-    Nothing is started twice: an agent that runs is left alone.
+    Nothing is started twice: an agent that runs is left alone. Ended work is skipped and named: merged or
+    closed pull requests, terminated instances and reviews whose round is over.
 
-    --json prints an array, as `swarm stop` does.
+    --json prints an array, as `swarm stop` does; skipped instances have "skipped": the reason.
 
     \b
     Example:
       swarm resume
     """
-    from swarm_ui import views
-    from swarm_ui.cli.session import each, opened, tell
+    from swarm_ui.cli.session import Outcome, each, opened, tell
 
     with opened() as swarm:
         swarm.reconcile()
-        lost = [i.id for i in swarm.lost()]
+        lost, over = [i.id for i in swarm.lost()], swarm.lost_and_over()
 
-        def one(name: str) -> Instance:
+        def one(name: str) -> tuple[Instance, str]:
             swarm.context.report(f"resuming {name}")
-            return swarm.restart(name)
+            return swarm.restart(name, prompt=not no_prompt), ""
 
-        outcomes = each(lost, one)
-    if not lost and not json:
+        outcomes = each(lost, one) + [Outcome(i.id, value=(i, why)) for i, why in over]
+    if not outcomes and not json:
         output.write("no agent has lost its session")
         return
-    tell(outcomes, json=json, body=views.instance_json, line=lambda i: f"{i.id}: {i.status}")
+    tell(outcomes, json=json, body=_resumed_json, line=_resumed_line)
+
+
+def _resumed_json(value: tuple[Instance, str]) -> dict[str, Any]:
+    from swarm_ui import views
+
+    instance, skipped = value
+    return views.instance_json(instance) | ({"skipped": skipped} if skipped else {})
+
+
+def _resumed_line(value: tuple[Instance, str]) -> str:
+    instance, skipped = value
+    return f"{instance.id}: skipped, {skipped}" if skipped else f"{instance.id}: {instance.status}"
 
 
 def _tell(instance: Instance, *, json: bool) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from swarm_core import config, proc, process
+from swarm_core import config, files, overview, proc, process
 from swarm_core.agents import table
 from swarm_core.config import Settings
 from swarm_core.errors import ExternalFailure, InvalidInput, SwarmError, TimedOut
@@ -174,7 +174,7 @@ def _perform(play: _Play, root: Path, environ: Mapping[str, str], say: Say, *, e
 @contextlib.contextmanager
 def _coordinator(settings: Settings, environ: Mapping[str, str]) -> Iterator[Callable[[], None]]:
     """A coordinator in a process of its own, as `swarm up` runs it; gives what waits until it answers."""
-    settings.logs.mkdir(parents=True, mode=0o700)
+    files.make_private(settings.logs)
     marks = health.log_sizes(settings)
     argv = [sys.executable, "-P", "-m", "swarm_mcp"]
     log = settings.logs / f"{process.COORDINATOR}.log"
@@ -184,7 +184,7 @@ def _coordinator(settings: Settings, environ: Mapping[str, str]) -> Iterator[Cal
         if child.poll() is not None:
             raise health.why(settings, marks)
         card = process.running(settings, process.COORDINATOR)
-        return card is not None and card.pid == child.pid and health.ask(card) is not None
+        return card is not None and card.pid == child.pid and overview.ask(card) is not None
 
     def until_it_answers() -> None:
         if not _wait(answers, _ANSWERS_WITHIN):

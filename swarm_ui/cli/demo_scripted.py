@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from swarm_core import overview
 from swarm_core.models import MessageState, PullState, Verdict
-from swarm_ui import health
 from swarm_ui.cli.demo_stage import Stage
 
 FILES = {
@@ -101,7 +101,7 @@ def _crash_and_message(stage: Stage) -> None:
         (stage.find("docs").epoch, stage.find("docs").conversation_id)
         == (before.epoch + 1, before.conversation_id),
     )
-    live = health.live_sessions(swarm.context.settings)
+    live = overview.live_sessions(swarm.context.settings)
     stage.check("the agents run at the same time", live >= 2)
     stage.happens("docs has seen the message that came while it worked", lambda: _seen(stage, "docs", sent.id))
     stage.happens("docs opens its pull request", lambda: stage.find("docs").pr_number is not None)

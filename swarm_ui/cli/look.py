@@ -41,7 +41,7 @@ def ls(
     Example:
       swarm ls --repo . --json
     """
-    from swarm_core.ops import inbox
+    from swarm_core.ops import inbox, pull_status
     from swarm_ui import views
     from swarm_ui.cli.session import opened
 
@@ -53,7 +53,7 @@ def ls(
             failure = _count(swarm) or failure
             listed = swarm.instances(include_cleaned=every, repo=repo)
         meets = views.overlaps_by_instance(swarm.overlaps())
-        needs = inbox.board(swarm.context.db, grace=swarm.context.settings.number("checks_grace")).needs
+        needs = inbox.board(swarm.context.db, policy=pull_status.policy(swarm.context.settings)).needs
         now = swarm.context.db.now()
     if json:
         found = ((i, views.overlaps_json(i, meets.get(i.id, []))) for i in listed)
@@ -120,7 +120,8 @@ def show(
 
     --json prints an object: every field of the instance and needs_you, and the arrays relationships,
     overlaps (instance_id, level, files with lines of the common base, conflicts of commits), messages, preserved
-    and events (the last 20), and account, as `swarm budget` prints it; with --explain also evidence.
+    and events (the last 20), account, as `swarm budget` prints it, and pull, as `swarm pr show` prints it; with
+    --explain also evidence.
 
     \b
     Example:
@@ -135,7 +136,7 @@ def show(
         evidence = swarm.explain(instance) if explain and not detail.instance.cleaned else []
         now = swarm.context.db.now()
     if json:
-        output.write_json(_detail_json(detail) | ({"evidence": evidence} if explain else {}))
+        output.write_json(_detail_json(detail, now) | ({"evidence": evidence} if explain else {}))
         return
     _print_detail(detail, now)
     if explain:
@@ -145,9 +146,9 @@ def show(
         _section("evidence, best first", views.evidence_lines(detail.instance, evidence, parse_iso(now)))
 
 
-def _detail_json(detail: "Detail") -> dict[str, Any]:
+def _detail_json(detail: "Detail", now: str) -> dict[str, Any]:
     from swarm_core.models import as_json
-    from swarm_ui import views
+    from swarm_ui import pull_views, views
 
     return views.instance_json(detail.instance, full=True) | {
         "relationships": [as_json(r) for r in detail.relationships],
@@ -156,12 +157,13 @@ def _detail_json(detail: "Detail") -> dict[str, Any]:
         "preserved": [as_json(p) for p in detail.preserved],
         "events": [as_json(e) for e in detail.events],
         "account": views.account_json(detail.account),
+        "pull": pull_views.pull_json(detail.pull, now) if detail.pull else None,
     }
 
 
 def _print_detail(detail: "Detail", now: str) -> None:
     from swarm_core.models import parse_iso
-    from swarm_ui import views
+    from swarm_ui import pull_views, views
 
     one, moment = detail.instance, parse_iso(now)
     row = views.row(one, moment)
@@ -176,6 +178,7 @@ def _print_detail(detail: "Detail", now: str) -> None:
             ("issue", f"#{one.issue_number} {one.issue_title or ''}".strip() if one.issue_number else ""),
             ("parent", one.parent_id or ""),
             ("pull request", one.pr_url or ""),
+            ("ready", pull_views.ready_label(detail.pull) if detail.pull else ""),
             ("repository", one.repo_path),
             ("worktree", one.worktree_path),
             ("branch", f"{one.branch} from {one.base_branch} at {(one.base_commit or 'no commit')[:12]}"),

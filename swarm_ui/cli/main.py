@@ -18,6 +18,7 @@ from swarm_ui.cli import (
     act,
     admin,
     attempts,
+    backup,
     budget,
     decide,
     issues,
@@ -40,7 +41,7 @@ SECTIONS = {
     "steer": ("msg", "answer", "accept", "rescope", "abandon", "budget"),
     "finish": ("pr", "pick", "stop", "clean", "restore", "merged"),
     "run": ("up", "down", "status", "link", "mcp"),
-    "manage": ("doctor", "config", "token", "version"),
+    "manage": ("doctor", "config", "token", "backup", "prune", "version"),
 }
 DAILY = ("work", "ls", "show", "attach", "msg", "answer", "review", "stop", "clean", "up", "doctor", "demo")
 
@@ -88,12 +89,13 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     *(decide.review, decide.accept, decide.rescope, decide.abandon, decide.merged),
     *(budget.budget, budget.cost),
     *(run.up, run.down, run.status, link.link, mcp.mcp, run.demo),
-    *(admin.doctor, admin.config, admin.version),
+    *(admin.doctor, admin.config, backup.prune, admin.version),
 )
 for _command in COMMANDS:
     app.command(cls=light.Command)(_command)
 app.add_typer(token.app, name="token")
 app.add_typer(pulls.app, name="pr")
+app.add_typer(backup.app, name="backup")
 
 
 def main() -> None:
@@ -158,22 +160,24 @@ def _bug(arguments: Sequence[str]) -> SwarmError:
 
     error = sys.exc_info()[1]
     summary = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-    place = _log(f"swarm {' '.join(arguments)[:500]}\n{traceback.format_exc()}\n")
+    from swarm_core import redact
+
+    place = _log(redact.text(f"swarm {' '.join(arguments)[:500]}\n{traceback.format_exc()}\n"))
     if place is None:
         traceback.print_exc()
     hint = f"this is a bug in swarm; the traceback is in {place}" if place else "this is a bug in swarm"
-    return SwarmError(f"unexpected {summary}", code="INTERNAL_ERROR", hint=hint)
+    return SwarmError(f"unexpected {summary}", code="INTERNAL", hint=hint)
 
 
 def _log(text: str) -> Path | None:
-    from swarm_core import config
+    from swarm_core import config, files
 
     with contextlib.suppress(SwarmError, OSError):
         settings = config.load(os.environ)
         if settings.home.is_dir():
-            settings.logs.mkdir(mode=0o700, exist_ok=True)
             path = settings.logs / "cli.log"
-            with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            files.make_private(path.parent)
+            with os.fdopen(files.append_private(path), "a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
             return path
     return None

@@ -42,11 +42,10 @@ def mcp(
 
 
 def _told() -> dict[str, Any]:
-    from swarm_core import config, process
-    from swarm_ui import health
+    from swarm_core import config, overview, process
 
     settings = config.load(os.environ)
-    state = health.state(settings, process.COORDINATOR)
+    state = overview.state(settings, process.COORDINATOR)
     listens = state is not None and state["port"] != 0
     url = f"{state['url'] if state and listens else settings.coordinator_url}/mcp"
     # In single quotes: the client stores the name of the variable and reads its value when it connects.

@@ -17,15 +17,16 @@ _COMPLETION_WAIT = 0.2
 
 def complete_instance(incomplete: str) -> list[str]:
     """Ids that begin so; nothing when there is no database or it cannot be read."""
-    from swarm_core import config
+    from swarm_core import config, process
     from swarm_core.store import instances
     from swarm_core.store.database import open_database
 
     try:
-        path = config.load(os.environ).database_path
+        settings = config.load(os.environ)
+        path = settings.database_path
         if not path.is_file():
             return []
-        db = open_database(path, busy_timeout=_COMPLETION_WAIT)
+        db = open_database(path, busy_timeout=_COMPLETION_WAIT, in_use=process.files_in_use(settings))
         try:
             return [i.id for i in instances.listed(db, include_cleaned=True) if i.id.startswith(incomplete)]
         finally:
@@ -59,6 +60,10 @@ def complete_scope(incomplete: str) -> list[str]:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; errors too.")]
+NoPrompt = Annotated[
+    bool,
+    typer.Option("--no-prompt", help="Resume conversations without a turn: agents wait for a message."),
+]
 One = Annotated[
     str,
     typer.Argument(metavar="INSTANCE", help="Id or name.", show_default=False, autocompletion=complete_instance),

@@ -22,8 +22,8 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 _STYLES = {
-    **dict.fromkeys(("conflict", "checks failed", "changes requested"), "red"),
-    **dict.fromkeys(("checks pending", "draft", "review comments"), "yellow"),
+    **dict.fromkeys(("blocked", "conflict", "checks failed", "changes requested", "review outdated"), "red"),
+    **dict.fromkeys(("checks pending", "under review", "draft", "review comments"), "yellow"),
     **dict.fromkeys(("approved", "checks passed", "merged"), "green"),
 }
 _POLL, _POLL_REMOTE = 1.0, 15.0
@@ -91,7 +91,7 @@ def ls(
     Example:
       swarm pr ls
     """
-    from swarm_core.ops.pull_status import status
+    from swarm_core.ops.pull_status import readiness
     from swarm_ui import pull_views
     from swarm_ui.cli.session import opened
 
@@ -103,7 +103,7 @@ def ls(
         output.write_json([pull_views.pull_json(one, now) for one in found])
     elif found:
         rows = [pull_views.row(one, now) for one in found]
-        styles = [("bold", "", _STYLES.get(str(status(one)), ""), "", "", "dim", "") for one in found]
+        styles = [("bold", "", _STYLES.get(str(readiness(one).state), ""), "", "", "dim", "") for one in found]
         output.columns(("INSTANCE", "PULL", "STATUS", "CHECKS", "REVIEWS", "SEEN", "TITLE"), rows, styles)
     else:
         output.write(f"no {'' if all_ else 'open '}pull requests; `swarm pr open INSTANCE` opens one")
@@ -115,9 +115,10 @@ def show(
     look: Annotated[bool, typer.Option("--look", help="Ask the forge first.")] = False,
     json: parameters.Json = False,
 ) -> None:
-    """Show an instance's pull request: status, what hinders a merge, checks, reviews and comments.
+    """Show an instance's pull request: whether it can be merged and why, checks with output, verdicts, comments.
 
-    --json prints the pull request with status, hindrances, age_s, checks, reviews and comments.
+    --json prints the pull request with status, ready, reasons (code, blocks, text), checks, verdicts, reviews,
+    comments and age_s.
 
     \b
     Example:
@@ -140,12 +141,17 @@ def merge(
     merge_commit: MergeCommit = False,
     auto: Annotated[bool, typer.Option("--auto", help="As soon as nothing hinders it, at this commit.")] = False,
     no_auto: Annotated[bool, typer.Option("--no-auto", help="Take an earlier --auto back.")] = False,
+    anyway: Annotated[
+        str | None,
+        typer.Option("--anyway", metavar="REASON", help="Merge against verdicts and checks; the reason is kept."),
+    ] = None,
     json: parameters.Json = False,
 ) -> None:
     """Merge an instance's pull request, if its checks and reviewers allow it, at exactly the commit they saw.
 
     A local pull request is merged in a scratch worktree, checked there with .swarm/check or the setting
-    check_command, and only then is the base branch moved.
+    check_command, and only then is the base branch moved. With --anyway, verdicts and checks do not stop it;
+    conflicts, drafts and replaced objects still do. The reason goes into an event and the merge message.
 
     --json prints the pull request.
 
@@ -156,6 +162,8 @@ def merge(
     from swarm_ui.cli.session import opened
 
     method = _method(squash=squash, rebase=rebase, merge=merge_commit)
+    if anyway is not None and (auto or no_auto):
+        raise typer.BadParameter("it is for a merge that happens now", param_hint="--anyway")
     if no_auto and (auto or method):
         raise typer.BadParameter(
             "it takes back what was asked for and goes with nothing else", param_hint="--no-auto"
@@ -164,12 +172,33 @@ def merge(
         if no_auto:
             swarm.pulls.no_auto(instance)
         else:
-            swarm.pulls.merge(instance, method=method, auto=auto)
+            swarm.pulls.merge(instance, method=method, auto=auto, anyway=anyway)
         found, now = swarm.pulls.of(instance), swarm.context.db.now()
         alone = swarm.coordinator() is None
     _tell(found, now, json=json)
     if found.pull.auto_merge and alone:
         output.note("nobody follows it now; `swarm up` starts the coordinator, which does")
+
+
+@app.command(cls=light.Command)
+def check(instance: parameters.One, json: parameters.Json = False) -> None:
+    """Run the check command on an instance's local pull request, merged into its base, and keep the result.
+
+    One that failed blocks the merge until the branch, the base or the command changes, or until this passes.
+    Ends with 1 and CHECK_FAILED when the check fails.
+
+    --json prints the pull request.
+
+    \b
+    Example:
+      swarm pr check work-12-a1
+    """
+    from swarm_ui.cli.session import opened
+
+    with opened() as swarm:
+        swarm.pulls.check(instance)
+        found, now = swarm.pulls.of(instance), swarm.context.db.now()
+    _show(found, now, json=json)
 
 
 @app.command(cls=light.Command)
@@ -276,6 +305,7 @@ def wait(
     _tell(found, now, json=json)
 
 
+_NEVER = frozenset({"checks_failed", "conflict"})  # only another commit helps against these
 _GOALS = ("checks", "ready", "merged", "over")
 
 
@@ -300,6 +330,7 @@ def _await(swarm: Swarm, instance: str, until: str, timeout: int) -> Facts:
     import time
 
     from swarm_core.errors import Conflict, NotFound
+    from swarm_core.ops.pull_status import readiness
 
     deadline = time.monotonic() + timeout if timeout else None
     while True:
@@ -315,12 +346,17 @@ def _await(swarm: Swarm, instance: str, until: str, timeout: int) -> Facts:
         if state == "there":
             return found
         if state == "never" or late:
-            why = "; ".join(found.hindrances) if state == "never" else "the time is up"
+            result = readiness(found)
+            why = "; ".join(result.sentences) if state == "never" else "the time is up"
             raise Conflict(
                 f"pull request #{found.pull.number} did not come to {until!r}: {why}",
                 code="PULL_NOT_MERGEABLE",
                 hint=f"`swarm pr show {found.pull.instance_id}` has more",
-                details={"hindrances": found.hindrances, "state": found.pull.state},
+                details={
+                    "hindrances": result.sentences,
+                    "reasons": [reason.as_json() for reason in result.blockers],
+                    "state": found.pull.state,
+                },
             )
         pause = _POLL_REMOTE if found.pull.repository else _POLL
         left = deadline - time.monotonic() if deadline is not None else pause
@@ -345,6 +381,8 @@ def _looked_at(swarm: Swarm, instance: str) -> Facts:
 
 def progress(found: Facts, until: str) -> str:
     """ "there", "never" or "not yet"."""
+    from swarm_core.ops.pull_status import readiness
+
     pull, checks = found.pull, found.checks_state
     over, merged = pull.state != "open", pull.state == "merged"
     if until == "over":
@@ -354,9 +392,10 @@ def progress(found: Facts, until: str) -> str:
     if until == "checks":
         none_to_come = not checks and not found.checks_awaited and pull.looked_at is not None
         return "never" if checks == "failed" else "there" if checks == "passed" or none_to_come else "not yet"
-    if checks == "failed" or pull.mergeable is False:
+    result = readiness(found)
+    if any(reason.code in _NEVER for reason in result.blockers):
         return "never"
-    return "not yet" if found.hindrances or pull.mergeable is None else "there"
+    return "there" if result.ready and result.settled else "not yet"
 
 
 def _method(*, squash: bool, rebase: bool, merge: bool) -> str | None:
@@ -366,14 +405,16 @@ def _method(*, squash: bool, rebase: bool, merge: bool) -> str | None:
 
 
 def _tell(found: Facts, now: str, *, json: bool) -> None:
-    from swarm_core.ops.pull_status import status
+    from swarm_core.ops.pull_status import readiness
     from swarm_ui import pull_views
 
     pull = found.pull
     if json:
         output.write_json(pull_views.pull_json(found, now))
         return
-    output.write(output.plain(f"{pull.instance_id}: pull request #{pull.number} is {status(found)}: {pull.url}"))
+    output.write(
+        output.plain(f"{pull.instance_id}: pull request #{pull.number} is {readiness(found).state}: {pull.url}")
+    )
     output.note(pull_views.next_step(found))
 
 

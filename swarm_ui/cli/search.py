@@ -43,6 +43,9 @@ def search(
         hits = swarm.search(
             " ".join(query), kinds=kind or (), instance=instance, since=since, until=until, limit=limit
         )
+        missing = swarm.unsearched()
+    if missing:
+        output.note(f"about {missing} newer rows are not indexed yet; the coordinator goes on with them")
     if json:
         output.write_json([hit.as_json() for hit in hits])
         return

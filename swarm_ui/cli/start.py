@@ -32,11 +32,13 @@ def work(
     count: Annotated[int, typer.Option(metavar="N", help="Attempts at the same task, for comparison.")] = 1,
     name: parameters.Name = None,
     prompt_file: Annotated[str | None, typer.Option(metavar="FILE", help="Read the task; `-` is stdin.")] = None,
+    adhoc: Annotated[bool, typer.Option("--adhoc", help="No task: you tell the agent at its terminal.")] = False,
     json: parameters.Json = False,
 ) -> None:
     """Start an agent on a task, in a new worktree on a new branch.
 
-    Several attempts are dealt to the agents in turn; `swarm compare` shows them side by side.
+    Several attempts are dealt to the agents in turn; `swarm compare` shows them side by side. A name belongs to
+    one instance until that is cleaned; of several attempts the first is called `NAME 1`.
 
     --json prints the instance (as `swarm show`, without prompt, last_screen and arrays); an array if
     there are several.
@@ -47,12 +49,19 @@ def work(
       git diff | swarm work - --agent claude --agent codex --count 4
     """
     text = parameters.long_text(prompt, prompt_file)
+    if adhoc == bool(text.strip() or issue is not None):
+        raise typer.BadParameter(
+            "an --adhoc instance has no task" if adhoc else "give a PROMPT, --prompt-file, --issue or --adhoc",
+            param_hint="PROMPT",
+        )
     from swarm_ui import views
     from swarm_ui.cli.session import opened
 
     with opened() as swarm:
         swarm.context.report("looking at the repository")
-        started = swarm.work(text, repo=repo, base=base, issue=issue, agent=agent, name=name, count=count)
+        started = swarm.work(
+            text, repo=repo, base=base, issue=issue, agent=agent, name=name, count=count, adhoc=adhoc
+        )
     if json:
         bodies = [views.instance_json(i) for i in started]
         output.write_json(bodies if len(bodies) > 1 else bodies[0])
@@ -60,6 +69,8 @@ def work(
     for instance in started:
         output.write(_line(instance))
     first = started[0].id
+    if issue is not None and started[0].issue_title is None:
+        output.note(f"issue #{issue} could not be verified: the agent gets its number and your prompt")
     several = f", `swarm compare {first}` compares them" if len(started) > 1 else ""
     output.note(f"`swarm attach {first}` shows it, `swarm ls` lists all{several}")
 

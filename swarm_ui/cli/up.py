@@ -9,12 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from swarm_core import config, proc, process
+from swarm_core import config, files, overview, proc, process
 from swarm_core.config import Settings
-from swarm_core.errors import Conflict, ExternalFailure, NotFound, SwarmError, TimedOut
+from swarm_core.errors import Conflict, NotFound, SwarmError, TimedOut
 from swarm_core.process import COORDINATOR, DASHBOARD, UP, Card
 from swarm_core.swarm import Swarm
 from swarm_ui import health, pull_views, views
@@ -28,18 +27,27 @@ _LOOKED_WITHIN = 5.0
 def up(*, detach: bool, mcp_port: int | None, ui_port: int | None, json: bool) -> None:
     """Run coordinator and dashboard until asked to end, or leave them running and return once both are healthy."""
     settings = config.load(os.environ, mcp_port=mcp_port, ui_port=ui_port)
-    _make_folder(settings.logs)
+    proc.keep_files_private()
+    with files.errors():
+        files.make_private(settings.logs)
+        for log in health.logs(settings):
+            os.close(files.append_private(log))
     if detach:
         _detach(settings, os.environ, json=json)
         return
-    with process.claim(settings, process.own_card(UP, settings, os.environ)):
+    with process.claim(settings, process.own_card(UP, settings, os.environ)) as claim:
         _end_orphans(settings)
         both = health.Children(settings, os.environ, report=output.note)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: both.stop())
-        both.run(on_healthy=lambda: _tell_up(settings, json=json, foreground=True))
+
+        def on_healthy() -> None:
+            claim.announce(0)
+            _tell_up(settings, json=json, foreground=True)
+
+        both.run(on_healthy=on_healthy)
     if not json:
-        output.write(_agents_go_on(health.live_sessions(settings)))
+        output.write(_agents_go_on(overview.live_sessions(settings)))
 
 
 def down(*, json: bool) -> None:
@@ -57,7 +65,7 @@ def down(*, json: bool) -> None:
         if not _end(settings, card):
             killed.append(role)
     stopped = [role for role, card in before.items() if card and process.running(settings, role) != card]
-    agents = health.live_sessions(settings)
+    agents = overview.live_sessions(settings)
     if json:
         output.write_json({"ok": True, "stopped": stopped, "killed": killed, "agents_running": agents})
         return
@@ -74,7 +82,8 @@ def status(*, json: bool) -> None:
         return
     now = datetime.now(UTC)
     database, instances, tmux = told["database"], told["instances"], told["tmux"]
-    size = views.size_label(database["bytes"]) if database["exists"] else "not made yet"
+    absent = "missing" if database["problem"] else "not made yet"
+    size = views.size_label(database["bytes"]) if database["exists"] else absent
     problem = f" ({database['problem']})" if database["problem"] else ""
     sessions = f"up, {tmux['sessions']} live" if tmux["up"] else "not running"
     output.fields(
@@ -114,14 +123,14 @@ def _detach(settings: Settings, environ: Mapping[str, str], *, json: bool) -> No
 
 
 def _await_healthy(settings: Settings, pid: int, marks: Mapping[str, int]) -> None:
-    """Both answer ok, and they are the ones of the supervisor `pid`."""
+    """Both answer ok, they are the ones of the supervisor `pid`, and it will start them again when they end."""
     progress = output.Progress(sys.stderr)
     deadline = time.monotonic() + _HEALTHY_WITHIN
     waiting: list[str] = []
     try:
         while time.monotonic() < deadline:
             before, waiting = waiting, [r for r in (COORDINATOR, DASHBOARD) if not _healthy(settings, r, pid)]
-            if not waiting:
+            if not waiting and process.has_announced(settings, UP, pid):
                 return
             if waiting != before:
                 progress.say(f"waiting for the {' and the '.join(waiting)}")
@@ -142,12 +151,12 @@ def _healthy(settings: Settings, role: str, supervisor: int) -> bool:
     card = process.running(settings, role)
     if card is None or card.supervisor != supervisor:
         return False
-    body = health.ask(card)
+    body = overview.ask(card)
     return body is not None and bool(body["ok"])
 
 
 def _tell_up(settings: Settings, *, json: bool, foreground: bool) -> None:
-    told = {role: health.state(settings, role) for role in (COORDINATOR, DASHBOARD)}
+    told = {role: overview.state(settings, role) for role in (COORDINATOR, DASHBOARD)}
     lost = _lost(settings)
     # In a log, where the output of an `up` in the background goes, a link would be anybody's.
     link = _link(settings) if json or not foreground or sys.stdout.isatty() else None
@@ -174,7 +183,7 @@ def _link(settings: Settings) -> str | None:
 def _lost(settings: Settings) -> int:
     """How many agents lost their session, as in a reboot, once the coordinator has looked."""
     deadline = time.monotonic() + _LOOKED_WITHIN
-    while (found := health.state(settings, COORDINATOR)) and not found.get("ok") and time.monotonic() < deadline:
+    while (found := overview.state(settings, COORDINATOR)) and not found.get("ok") and time.monotonic() < deadline:
         time.sleep(_POLL)
     with Swarm.open(settings, os.environ) as swarm:
         return len(swarm.lost())
@@ -241,15 +250,6 @@ def _already_up(holder: Card) -> SwarmError:
         hint="`swarm status` shows it",
         details={"pid": holder.pid},
     )
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise ExternalFailure(
-            f"cannot create {path}: {error.strerror}", hint="set SWARM_HOME to a folder you can write"
-        ) from error
 
 
 def _state_line(state: dict[str, Any] | None, now: datetime) -> str:

@@ -32,6 +32,7 @@ def application(site: Site) -> ASGIApp:
         try:
             yield
         finally:
+            site.slow.close()
             await site.runner.close()
             await site.terminals.close()
             await site.hub.close()
@@ -55,7 +56,7 @@ async def _refuse(_: Request, error: Exception) -> Response:
     """A path or a method that is not served, in the same envelope as every other failure."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return endpoint.failed(NotFound("there is no such page", hint="GET /api/v1/openapi.json lists all"))
+        return endpoint.failed(NotFound("there is no such page", hint="GET /openapi.json lists all"))
     answer = endpoint.failed(Refused(str(error.detail), status=error.status_code))
     answer.headers.update(error.headers or {})
     return answer

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
@@ -18,10 +18,13 @@ from swarm_core import ids
 from swarm_core.errors import Denied, NotFound
 from swarm_core.models import Instance
 from swarm_core.store import glance, instances
-from swarm_core.store.database import Database, no_index
+from swarm_core.store.database import Database
 from swarm_core.swarm import Swarm
 from swarm_ui.web import endpoint, rows
 from swarm_ui.web.endpoint import Nothing, Question
+
+if TYPE_CHECKING:
+    from swarm_ui.web.site import Site
 
 _T = TypeVar("_T")
 
@@ -50,10 +53,8 @@ class Described:
 
 
 def check_database(swarm: Swarm) -> None:
-    """Raise NO_INDEX when the database was taken away under the running dashboard."""
-    path = swarm.context.settings.database_path
-    if not path.exists():
-        raise no_index(path)
+    """Raise NO_INDEX or DATABASE_REPLACED when the database was taken away under the running dashboard."""
+    swarm.context.db.check_file()
 
 
 @contextlib.contextmanager
@@ -94,13 +95,16 @@ def sse(name: str, data: Mapping[str, Any]) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
 
 
-async def outcome(work: Awaitable[_T], told: Callable[[_T], Mapping[str, Any]], started: float) -> bytes:
+async def outcome(
+    site: Site, work: Awaitable[_T], told: Callable[[_T], Mapping[str, Any]], started: float
+) -> bytes:
     """What came of it, or why nothing did: a stream that has begun tells of a failure as an event."""
     try:
         found = await work
     except Exception as error:  # noqa: BLE001  as for every other endpoint, where it becomes an answer
         meta = endpoint.ok(None, started=started)["_meta"]
-        return sse("error", {"ok": False, "error": endpoint.failure(error)[1], "_meta": meta})
+        failure = endpoint.failure(error, site.settings.own_folders)[1]
+        return sse("error", {"ok": False, "error": failure, "_meta": meta})
     return sse("result", endpoint.ok(told(found), started=started))
 
 
@@ -108,7 +112,7 @@ def event_stream(parts: AsyncIterator[bytes]) -> StreamingResponse:
     return StreamingResponse(parts, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
-def route(method: str, path: str, handle: Callable[[Request], Awaitable[Response]]) -> BaseRoute:
+def route(site: Site, method: str, path: str, handle: Callable[[Request], Awaitable[Response]]) -> BaseRoute:
     """A route that answers by itself; what fails before its answer has begun becomes an envelope."""
 
     async def guarded(request: Request) -> Response:
@@ -116,6 +120,6 @@ def route(method: str, path: str, handle: Callable[[Request], Awaitable[Response
         try:
             return await handle(request)
         except Exception as error:  # noqa: BLE001  as for every other endpoint, where it becomes an answer
-            return endpoint.failed(error, started=started)
+            return endpoint.failed(error, started=started, folders=site.settings.own_folders)
 
     return Route(path, guarded, methods=[method])

@@ -11,6 +11,8 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from swarm_core.connections import Connections, Limited
+
 # Before the hub gives up on such a viewer, so that its stream ends as one whose reader has left.
 READ_WITHIN = 8.0
 
@@ -40,8 +42,8 @@ class _Patience(asyncio.Protocol):
             self._end = None
 
 
-class Http(_Patience, HttpToolsProtocol):
-    pass
+class Http(_Patience, Limited, HttpToolsProtocol):
+    limits = Connections()
 
 
 class WebSocket(_Patience, WebSocketsSansIOProtocol):

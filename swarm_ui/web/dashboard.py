@@ -24,6 +24,7 @@ from swarm_ui.web.doors import Doors
 from swarm_ui.web.hub import Hub
 from swarm_ui.web.runner import Runner
 from swarm_ui.web.site import Site
+from swarm_ui.web.slow import Slow
 from swarm_ui.web.terminals import Terminals
 
 _END_WITHIN = 5
@@ -45,6 +46,7 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
         listening = stack.enter_context(process.listen(settings.integer("ui_port")))
         port = listening.getsockname()[1]
         swarm = stack.enter_context(Swarm.open(settings, environ))
+        claim.opened(swarm.context.db.files)
         claim.announce(port)
         log.info("the dashboard listens on %s:%s with %s", process.LOOPBACK, port, settings.database_path)
         _serve(make(claim.card, settings, swarm), listening)
@@ -61,6 +63,7 @@ def make(card: Card, settings: Settings, swarm: Swarm) -> Site:
         hub=hub,
         terminals=Terminals(swarm, settings),
         runner=Runner(swarm, publish=hub.publish_action),
+        slow=Slow(),
     )
 
 

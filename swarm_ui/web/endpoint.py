@@ -6,7 +6,7 @@ import json
 import logging
 import time
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -18,15 +18,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from swarm_core import contract
-from swarm_core.errors import Conflict, Denied, ExternalFailure, InvalidInput, NotFound, SwarmError
+from swarm_core.errors import Conflict, Denied, ExternalFailure, InvalidRequest, NotFound, SwarmError
 from swarm_core.models import iso
 
 if TYPE_CHECKING:
     from swarm_ui.web.site import Site
 
 BODY_MAX = 1_000_000
-_MOST_DETAILS = 20
-_RETRY = frozenset({502, 503})
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +61,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`answer` runs in a worker thread and returns the result; `result` is its JSON schema."""
+    """`answer` runs in a worker thread and returns the result; `result` is its JSON schema.
+
+    One that `runs_git` has a small pool of its own and a time limit.
+    """
 
     method: str
     path: str
@@ -73,17 +74,16 @@ class Endpoint:
     body: type[BaseModel] = Nothing
     writes: bool = False
     open: bool = False
+    runs_git: bool = False
     status: int = 200
     result: Mapping[str, Any] | None = None
 
 
-class Refused(InvalidInput):
-    """A request that is not what the endpoint takes; `status` is 400, 413 or 415."""
+class Refused(InvalidRequest):
+    """A request that the endpoint does not take; `status` is 400, 405, 413 or 415."""
 
-    code = "INVALID_REQUEST"
-
-    def __init__(self, message: str, *, status: int = 400, details: Mapping[str, Any] | None = None) -> None:
-        super().__init__(message, details=details, hint="GET /api/v1/openapi.json describes every request")
+    def __init__(self, message: str, *, status: int = 400, violations: Sequence[Mapping[str, Any]] = ()) -> None:
+        super().__init__(message, violations=violations, hint="GET /openapi.json describes every request")
         self.status = status
 
 
@@ -102,12 +102,18 @@ def _handler(site: Site, endpoint: Endpoint) -> Callable[[Request], Any]:
         started = time.monotonic()
         try:
             question = await _question(site, endpoint, request)
-            result = await run_in_threadpool(endpoint.answer, question)
+            result = await _answer(site, endpoint, question)
         except Exception as error:  # noqa: BLE001  the one place where a failure becomes an answer; bugs are logged
-            return failed(error, started=started)
+            return failed(error, started=started, folders=site.settings.own_folders)
         return JSONResponse(ok(result, started=started), status_code=endpoint.status)
 
     return handle
+
+
+async def _answer(site: Site, endpoint: Endpoint, question: Question) -> Any:
+    if endpoint.runs_git:
+        return await site.slow.run(lambda: endpoint.answer(question))
+    return await run_in_threadpool(endpoint.answer, question)
 
 
 async def _question(site: Site, endpoint: Endpoint, request: Request) -> Question:
@@ -140,13 +146,15 @@ async def read_body(request: Request, model: type[BaseModel]) -> BaseModel:
 
 
 def validated(model: type[BaseModel], given: Mapping[str, Any]) -> BaseModel:
-    try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)[:_MOST_DETAILS]
-        details = [{"path": "/".join(map(str, e["loc"]))[:200], "message": e["msg"]} for e in found]
-        said = "; ".join(f"{d['path']}: {d['message']}" if d["path"] else d["message"] for d in details[:5])
-        raise Refused(said[:1000], details={"violations": details}) from None
+    """The model; raises Refused. As over MCP, a field that is not given is left out and never null."""
+    found = contract.nulls(given, model.model_fields)
+    if not found:
+        try:
+            return model.model_validate(given)
+        except ValidationError as error:
+            told = error.errors(include_url=False, include_input=False, include_context=False)
+            found = contract.violations(told)
+    raise Refused(contract.described(found), violations=found)
 
 
 def parameters(model: type[BaseModel], request: Request) -> dict[str, Any]:
@@ -173,26 +181,18 @@ def ok(result: Any, *, started: float | None = None) -> dict[str, Any]:
     return {"ok": True, "result": result, "_meta": _meta(started)}
 
 
-def failed(error: Exception, *, started: float | None = None) -> JSONResponse:
+def failed(error: Exception, *, started: float | None = None, folders: Sequence[str] = ()) -> JSONResponse:
     """The answer to a request that failed; what is not ours is a bug and keeps its traceback in the log."""
-    status, body = failure(error)
+    status, body = failure(error, folders)
     return JSONResponse({"ok": False, "error": body, "_meta": _meta(started)}, status_code=status)
 
 
-def failure(error: Exception) -> tuple[int, dict[str, Any]]:
-    """The HTTP status and the error of an envelope."""
+def failure(error: Exception, folders: Sequence[str] = ()) -> tuple[int, dict[str, Any]]:
+    """The HTTP status and the error object of an envelope."""
     if not isinstance(error, SwarmError):
-        log.error("a request met a bug", exc_info=error)
-        return 500, _error("INTERNAL", "INTERNAL", "a bug in swarm; its traceback is in the log", retry=False)
-    status = status_of(error)
-    return status, _error(
-        error.code,
-        contract.canonical(error),
-        error.message,
-        hint=error.hint,
-        details=error.details,
-        retry=status in _RETRY or error.code == "INSTANCE_BUSY",
-    )
+        log.error("unhandled exception in a request", exc_info=error)
+        error = ExternalFailure("a bug in swarm; its traceback is in the log", code="INTERNAL")
+    return status_of(error), contract.error_object(error, folders=folders)
 
 
 def status_of(error: SwarmError) -> int:
@@ -200,36 +200,15 @@ def status_of(error: SwarmError) -> int:
         return error.status
     if error.code == "UNAUTHORIZED":
         return 401
-    if error.code == "QUEUE_OVERLOADED":
-        return 503
     if isinstance(error, Denied):
         return 403
+    if error.code == "NO_INDEX" or isinstance(error, Conflict):
+        return 409
     if isinstance(error, NotFound):
         return 404
-    if isinstance(error, Conflict):
-        return 409
-    if isinstance(error, ExternalFailure):
-        return 503 if contract.category(error) == "database" else 502
-    return 400
-
-
-def _error(
-    code: str,
-    canonical: str,
-    message: str,
-    *,
-    hint: str | None = None,
-    details: Mapping[str, Any] | None = None,
-    retry: bool,
-) -> dict[str, Any]:
-    return {
-        "code": code,
-        "canonical": canonical,
-        "message": message,
-        "hint": hint,
-        "details": dict(details or {}),
-        "retry": retry,
-    }
+    if error.code == "QUEUE_OVERLOADED" or contract.category(error) == "database":
+        return 503
+    return 500 if isinstance(error, ExternalFailure) else 400
 
 
 def _meta(started: float | None) -> dict[str, Any]:

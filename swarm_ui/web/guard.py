@@ -60,6 +60,7 @@ class Guard:
         self._app = app
         self._port = site.card.port
         self._doors: Doors = site.doors
+        self._folders = site.settings.own_folders
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -116,7 +117,7 @@ class Guard:
         return self._doors.remembered(shown) or await run_in_threadpool(self._doors.who, shown)
 
     async def _refusal(self, scope: Scope, headers: Headers, error: SwarmError) -> Response:
-        answer = endpoint.failed(error)
+        answer = endpoint.failed(error, folders=self._folders)
         if isinstance(error, TurnedAway):
             answer.status_code = error.status
             facts = {"code": error.code, "method": scope.get("method", "WebSocket"), "path": scope["path"][:200]}

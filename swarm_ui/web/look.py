@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from swarm_core.config import Settings
-from swarm_core.errors import Conflict, ExternalFailure, NotFound, SwarmError
+from swarm_core.errors import Conflict, ExternalFailure, SwarmError
 from swarm_core.models import Event, parse_iso
 from swarm_core.process import Card
 from swarm_core.store import events
@@ -31,7 +31,7 @@ ROWS_SHARE = 3  # rows are read at most a third of the time
 ROWS_AT_LEAST = 10.0
 HEALTH_EVERY = 4.0
 HEALTH_WAIT = 0.25  # seconds that a first page waits for it
-FILE_EVERY = 1.0
+FILE_EVERY = 0.5
 AGAIN_AFTER = 0.5
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,6 @@ class Look:
         self._version = -1
         self._rows_version = -2
         self._rows_due = self._rows_late = 0.0
-        self._file: tuple[int, int] | None = None
         self._file_due = 0.0
         self._trouble: SwarmError | None = None
         self._health: Future[dict[str, Any] | None] | None = None
@@ -109,7 +108,7 @@ class Look:
     def _look(self, *, asked: bool) -> None:
         now = time.monotonic()
         if asked or now >= self._file_due:
-            self._check_file()
+            self._swarm.context.db.check_file()
             self._file_due = now + FILE_EVERY
         if self._db is None:
             self._db = self._connection.enter_context(self._swarm.context.db.reader())
@@ -126,26 +125,6 @@ class Look:
             self._look_at_health(now, at_once=asked)
         if self._state is not self._told:
             self._post(Change("", None, self._state))
-
-    def _check_file(self) -> None:
-        """A file that was moved away is still open here, and would be read as if nothing had happened."""
-        try:
-            stat = self._path.stat()
-        except FileNotFoundError:
-            raise NotFound(
-                f"there is no database {self._path}", code="NO_INDEX", hint="`swarm doctor` tells what is wrong"
-            ) from None
-        except OSError as error:
-            raise ExternalFailure(f"{self._path}: {error.strerror}", code="DATABASE_READ_ONLY") from error
-        found = (stat.st_dev, stat.st_ino)
-        if self._file is None:
-            self._file = found
-        if self._file != found:
-            raise Conflict(
-                f"{self._path} is another file than the one this dashboard has open",
-                code="NO_INDEX",
-                hint="`swarm down` and `swarm up` start the dashboard again",
-            )
 
     def _check_schema(self, db: Database) -> None:
         row = db.row("PRAGMA user_version")

@@ -29,10 +29,12 @@ from swarm_ui.web.api import (
     threads,
 )
 from swarm_ui.web.asking import Described
-from swarm_ui.web.endpoint import Endpoint, Nothing
+from swarm_ui.web.endpoint import Endpoint, Nothing, Question
 from swarm_ui.web.site import Site
 
 _API = "/api/v1"
+# As it is, for generic clients, which know no envelope; under `_API` every answer is one.
+RAW = "/openapi.json"
 PATH = f"{_API}/openapi.json"
 _MODULES = (status, search, instances, terminal, events, threads, pulls, inbox, health, missions, repos, actions)
 _REFS = "#/components/schemas/{model}"
@@ -45,15 +47,21 @@ FAILURES = {
     "409": "The present state does not allow it, or there is no database (NO_INDEX).",
     "413": "The body is too large (INVALID_REQUEST).",
     "415": "The body is not JSON (INVALID_REQUEST).",
-    "500": "A bug (INTERNAL).",
-    "502": "Something outside swarm failed.",
+    "500": "A bug, or something outside swarm failed (INTERNAL).",
     "503": "The database cannot be read now; try again.",
 }
 _BODY_FAILURES = ("413", "415")
 
 
 def endpoints() -> tuple[Endpoint, ...]:
-    return tuple(one for module in _MODULES for one in module.ENDPOINTS)
+    return (*(one for module in _MODULES for one in module.ENDPOINTS), _OWN)
+
+
+def _described(_: Question) -> dict[str, Any]:
+    return document()
+
+
+_OWN = Endpoint("GET", PATH, "This description.", _described)
 
 
 def streams() -> tuple[Described, ...]:
@@ -64,7 +72,7 @@ def routes(site: Site) -> list[BaseRoute]:
     def answer(_: Request) -> Response:
         return JSONResponse(document())
 
-    return [Route(PATH, answer, methods=["GET"])]
+    return [Route(RAW, answer, methods=["GET"])]
 
 
 @functools.cache
@@ -76,9 +84,9 @@ def document() -> dict[str, Any]:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, schemas)
     for other in streams():
         paths.setdefault(other.path, {})[other.method.lower()] = _stream(other, schemas)
-    own: dict[str, Any] = {"operationId": "get_openapi", "tags": ["openapi"], "summary": "This description."}
+    own: dict[str, Any] = {"operationId": "get_openapi", "tags": ["openapi"], "summary": "This description, raw."}
     own["responses"] = {"200": {"description": "OpenAPI 3.1.", "content": {"application/json": {"schema": _ANY}}}}
-    paths.setdefault(PATH, {})["get"] = own
+    paths[RAW] = {"get": own}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -115,16 +123,24 @@ _META = {
         "durationMs": {"type": "number", "minimum": 0},
     },
 }
+_TEXT = {"type": "string"}
+_MAYBE_TEXT = {"type": ["string", "null"]}
+_ERROR_TYPES: dict[str, dict[str, Any]] = {
+    "code": _TEXT,
+    "message": _TEXT,
+    "details": {"type": ["object", "array"]},
+    "recovery_hint": _MAYBE_TEXT,
+    "instance_id": _MAYBE_TEXT,
+    "tool_name": _MAYBE_TEXT,
+    "category": {"enum": list(contract.CATEGORIES)},
+    "canonical": {"enum": list(contract.CANONICAL)},
+    "retry": {"type": "boolean"},
+}
 _ERROR = {
     "type": "object",
-    "required": ["code", "canonical", "message", "hint", "details", "retry"],
+    "required": list(contract.ERROR_FIELDS),
     "properties": {
-        "code": {"type": "string", "description": "A stable word; see the page of error codes."},
-        "canonical": {"type": "string", "description": "The well-known code it belongs to."},
-        "message": {"type": "string"},
-        "hint": {"type": ["string", "null"]},
-        "details": {"type": "object"},
-        "retry": {"type": "boolean", "description": "Whether the same request may succeed later."},
+        name: _ERROR_TYPES[name] | {"description": about} for name, about in contract.ERROR_FIELDS.items()
     },
 }
 _FAILURE = {
@@ -220,7 +236,7 @@ def _query_parameters(model: type[BaseModel], schemas: dict[str, Any]) -> Iterat
 
 
 def _given(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a parameter that may be left out but not be null."""
+    """The schema of a parameter or field that may be left out but not be null."""
     told = {k: v for k, v in schema.items() if k not in ("title", "description")}
     choices: Sequence[dict[str, Any]] = [s for s in told.get("anyOf", ()) if s.get("type") != "null"]
     if "anyOf" in told and len(choices) == 1:
@@ -234,6 +250,9 @@ def _given(schema: dict[str, Any]) -> dict[str, Any]:
 def _schema(model: type[BaseModel], schemas: dict[str, Any]) -> dict[str, Any]:
     found = model.model_json_schema(ref_template=_REFS)
     schemas |= found.pop("$defs", {})
+    for field, schema in found.get("properties", {}).items():
+        about = {"description": schema["description"]} if "description" in schema else {}
+        found["properties"][field] = _given(schema) | about
     name = f"{model.__module__.rpartition('.')[2].capitalize()}{model.__name__}"
     schemas[name] = found
     return {"$ref": _REFS.format(model=name)}

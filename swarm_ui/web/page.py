@@ -105,7 +105,7 @@ def _boot(site: Site, visitor: Visitor) -> dict[str, Any]:
         told = site.hub.boot(visitor)
     except SwarmError as error:
         me = {"name": visitor.name, "may_write": visitor.may_write}
-        told = {"error": endpoint.failure(error)[1], "me": me}
+        told = {"error": endpoint.failure(error, site.settings.own_folders)[1], "me": me}
     return {**told, "static": static.files().hash}
 
 

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from swarm_core import __version__
 from swarm_core.models import Activity, Event, Instance, Kind, Overlap, PullState, iso, parse_iso
-from swarm_core.ops import inbox
+from swarm_core.ops import inbox, pull_status
 from swarm_core.ops.inbox import Act, Board, Item, Need
-from swarm_core.ops.pull_status import Facts, status
+from swarm_core.ops.pull_status import Facts, readiness
 from swarm_core.process import Card
 from swarm_core.store import events, overlaps
 from swarm_core.swarm import Swarm
@@ -35,7 +35,7 @@ _CLEAN_MAX = 20_000
 def snapshot(swarm: Swarm, now: datetime) -> dict[str, Any]:
     """What a page shows at first, without what is the visitor's own and without health, which takes its time."""
     db, settings = swarm.context.db, swarm.context.settings
-    found = inbox.board(db, grace=settings.number("checks_grace"))
+    found = inbox.board(db, policy=pull_status.policy(settings))
     names = repo_names({one.repo_path for one in found.instances})
     newest = events.newest(db, limit=RECENT)
     return {
@@ -159,13 +159,15 @@ def _pull(one: Instance, found: Facts | None, now: datetime) -> dict[str, Any] |
         over = {"pr_merged": PullState.MERGED, "pr_closed": PullState.CLOSED}.get(one.status)
         told = str(over) if over else "unknown"
         return {"number": one.pr_number, "url": one.pr_url, "status": told, "state": told} | _FRESH
-    pull = found.pull
+    pull, result = found.pull, readiness(found)
     looked = (now - parse_iso(pull.looked_at)).total_seconds() if pull.looked_at else None
     return {
         "number": pull.number,
         "url": pull.url,
-        "status": str(status(found)),
+        "status": str(result.state),
         "state": pull.state,
+        "ready": result.ready,
+        "reasons": [plain(text, _SHORT, lines=False) for text in result.sentences],
         "stale": pull.failures > 0,
         "age_s": None if looked is None else round(max(0.0, looked), 1),
     }

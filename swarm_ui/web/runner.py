@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swarm_core import cancel
-from swarm_core.errors import Cancelled, Conflict, ExternalFailure, InvalidInput, NotFound, SwarmError
+from swarm_core.errors import Cancelled, ExternalFailure, NotFound, SwarmError
 from swarm_core.ops.presence import Servers
 from swarm_core.store import events, requests
 from swarm_core.store.requests import Request
@@ -160,7 +160,7 @@ class Runner:
         if row is None:
             return False
         if (row.tool, row.digest) != (wish.tool, wish.digest):
-            raise _reused()
+            raise requests.key_reused()
         return row.state != "failed"
 
     def _claim(self, wish: Wish) -> requests.Claim | Frame:
@@ -171,7 +171,7 @@ class Runner:
         for running in self._running.values():
             if wish.key is not None and (running.wish.by, running.wish.key) == (wish.by, wish.key):
                 if running.wish.digest != wish.digest:
-                    raise _reused()
+                    raise requests.key_reused()
                 return running.frame
         if len(self._running) >= self._most:
             raise ExternalFailure(
@@ -181,26 +181,24 @@ class Runner:
             )
         if not self._server:
             self._server = self._presence.enter_context(self._servers.present())
-        try:
-            with db.write():
-                claim = requests.claim(
-                    db,
-                    principal=wish.by,
-                    tool=wish.tool,
-                    digest=wish.digest,
-                    key=wish.key,
-                    server=self._server,
-                    servers=self._servers,
-                    guess=False,
-                )
-                if claim.was_cut_off:
-                    told = _frame(claim.id, wish, state="failed", error=_error(_interrupted()))
-                    requests.finish(db, claim.id, told)
-                    return told
-                if wish.instance is not None and claim.result is None:
-                    requests.link(db, claim.id, wish.instance)
-        except InvalidInput:
-            raise _reused() from None
+        with db.write():
+            claim = requests.claim(
+                db,
+                principal=wish.by,
+                tool=wish.tool,
+                digest=wish.digest,
+                key=wish.key,
+                server=self._server,
+                servers=self._servers,
+                guess=False,
+            )
+            if claim.was_cut_off:
+                error = self._error(_interrupted(), wish.instance)
+                told = _frame(claim.id, wish, state="failed", error=error)
+                requests.finish(db, claim.id, told)
+                return told
+            if wish.instance is not None and claim.result is None:
+                requests.link(db, claim.id, wish.instance)
         return claim.result if claim.result is not None else claim
 
     def _work(self, running: _Running) -> Mapping[str, Any]:
@@ -231,7 +229,8 @@ class Runner:
         if error is None:
             frame = _frame(running.request_id, running.wish, state="done", result=result)
         else:
-            frame = _frame(running.request_id, running.wish, state="failed", error=_error(error))
+            told = self._error(error, running.wish.instance)
+            frame = _frame(running.request_id, running.wish, state="failed", error=told)
         undone = isinstance(error, SwarmError) and error.code == "SHUTTING_DOWN"
         try:
             self._record(running, frame, undone=undone)
@@ -274,28 +273,20 @@ class Runner:
         if row.state == "open" and self._servers.is_alive(row.server):
             return told | {"state": "running"}
         error = _shutting_down() if row.state == "failed" else _interrupted()
-        return told | {"state": "failed", "error": _error(error)}
+        return told | {"state": "failed", "error": self._error(error, row.instance_id)}
+
+    def _error(self, error: BaseException, instance_id: str | None) -> Mapping[str, Any]:
+        raised = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        told = endpoint.failure(raised, self._swarm.context.settings.own_folders)[1]
+        return told | {"instance_id": instance_id}
 
 
 def _frame(request_id: int, wish: Wish, **news: Any) -> Frame:
     return {"id": f"a_{request_id}", "name": wish.name, "instance": wish.instance, "by": wish.by, **news}
 
 
-def _error(error: BaseException) -> Mapping[str, Any]:
-    told = endpoint.failure(error if isinstance(error, Exception) else RuntimeError(repr(error)))[1]
-    return told | {"retry": told["retry"] and told["code"] != "INTERRUPTED"}
-
-
 def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text[:_TEXT])
-
-
-def _reused() -> Conflict:
-    return Conflict(
-        "the idempotency key was used for another request",
-        code="KEY_REUSED",
-        hint="use a new key for a new request",
-    )
 
 
 def _interrupted() -> ExternalFailure:

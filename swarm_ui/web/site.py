@@ -10,6 +10,7 @@ from swarm_core.swarm import Swarm
 from swarm_ui.web.doors import Doors
 from swarm_ui.web.hub import Hub
 from swarm_ui.web.runner import Runner
+from swarm_ui.web.slow import Slow
 from swarm_ui.web.terminals import Terminals
 
 
@@ -22,3 +23,4 @@ class Site:
     hub: Hub
     terminals: Terminals
     runner: Runner
+    slow: Slow

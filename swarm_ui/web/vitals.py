@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from swarm_core import __version__, git, process
+from swarm_core import __version__, git, overview, process
 from swarm_core.config import Settings
 from swarm_core.errors import SwarmError
 from swarm_core.models import iso, parse_iso
@@ -23,7 +23,7 @@ from swarm_core.store.database import Database
 from swarm_core.store.events import Wanted
 from swarm_core.swarm import Swarm
 from swarm_core.tmux import command
-from swarm_ui import health, pull_views, views
+from swarm_ui import pull_views, views
 
 _ERRORS = 10
 _KEPT = 2.0
@@ -65,7 +65,7 @@ def _look(swarm: Swarm, card: Card) -> dict[str, Any]:
 
 
 def _coordinator(settings: Settings) -> dict[str, Any]:
-    found = health.state(settings, process.COORDINATOR)
+    found = overview.state(settings, process.COORDINATOR)
     if found is None:
         return {"running": False, "ok": False, "problem": "it is not running", "age_s": None}
     return {
@@ -91,14 +91,14 @@ def _tmux(settings: Settings) -> dict[str, Any]:
     with contextlib.suppress(SwarmError):  # a tmux that cannot be asked is not up
         told["version"] = _tmux_version()
         told["up"] = command.is_up(settings.tmux_socket)
-        told["sessions"] = health.live_sessions(settings)
+        told["sessions"] = overview.live_sessions(settings)
     return told
 
 
 def _recorded(db: Database) -> dict[str, Any]:
     now = iso(datetime.now(UTC))
     return {
-        "github": [_github(one, now) for one in forge_overview.overview(db).hosts],
+        "github": [_github(one, now) for one in forge_overview.hosts(db)],
         "errors": [
             views.event_row(e) for e in events.before(db, None, Wanted(level="error"), limit=_ERRORS).events
         ],

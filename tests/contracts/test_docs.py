@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
 import typer
 
 from docs import generate, source
+from swarm_core import contract, errors
+from swarm_core.store import tokens
+from swarm_mcp import contract as mcp
+from swarm_mcp import door, permissions
 from swarm_ui.cli.main import app
 
 PAGES = sorted(
@@ -79,3 +84,36 @@ def test_every_page_in_docs_is_linked_from_another():
             linked |= {target, *(target.glob("*.md") if target.is_dir() else ())}
     pages = {path.resolve() for path in PAGES if path.is_relative_to(source.ROOT / "docs")}
     assert sorted(_name(path) for path in pages - linked) == []
+
+
+def _table(page, heading):
+    """The rows below a table's head, without backticks."""
+    lines = (source.ROOT / "docs" / page).read_text().splitlines()
+    start = lines.index(heading) + 2
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines[start:])
+    return [tuple(cell.strip() for cell in row.replace("`", "").strip("|").split("|")) for row in rows]
+
+
+def test_the_page_about_tokens_lists_every_scope_with_what_it_opens():
+    assert dict(_table("how-to/tokens.md", "| scope | opens |")) == tokens.SCOPES
+    for tool, scope in permissions.SCOPES.items():
+        assert tool in tokens.SCOPES[scope]
+
+
+def test_the_page_of_the_contract_lists_every_code_and_number():
+    page = "contracts/mcp-error-codes.md"
+    assert dict(_table(page, "| code | meaning |")) == contract.CANONICAL
+    numbers = {int(number): code for number, code, _ in _table(page, "| number | `error.data.code` | when |")}
+    assert numbers == {number: code for number, (code, _) in mcp.NUMBERS.items()}
+    text = (source.ROOT / "docs" / page).read_text()
+    assert [code for code in errors.CODES if f"| `{code}` |" not in text] == []
+
+
+def test_what_is_said_to_be_refused_as_a_claim_of_identity_is():
+    text = (source.ROOT / "docs/explanation/decisions/0010-targets-in-arguments.md").read_text()
+    named = [name.lower().encode() for name in re.findall(r"`(X-[A-Z][\w-]*[a-z])`", text)]
+    assert len(named) >= 4
+    for name in named:
+        assert door._claim([(name, b"x")], b"") is not None
+    assert door._claim([], b"caller=x") is not None
+    assert door._claim([(b"user-agent", b"x"), (b"x-request-id", b"x")], b"") is None

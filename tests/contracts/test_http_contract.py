@@ -13,8 +13,8 @@ import pytest
 from starlette.routing import Route
 
 from docs import http, source
-from swarm_core import process
-from swarm_ui.web import app, openapi
+from swarm_core import contract, process
+from swarm_ui.web import app, endpoint, openapi
 from tests.integration.mcp_fixture import mcp  # noqa: F401  the fixture
 from tests.integration.web_fixture import Web, serving
 from tests.rows import add_instance
@@ -25,7 +25,7 @@ OPERATIONS = [(method.upper(), path) for path, methods in DOCUMENT["paths"].item
 READS = [path for method, path in OPERATIONS if method == "GET"]
 # A stream that does not end by itself.
 ENDLESS = {"/api/v1/stream"}
-NO_ENVELOPE = {openapi.PATH, "/api/v1/events/export", "/status/stream"}
+NO_ENVELOPE = {openapi.RAW, "/api/v1/events/export", "/status/stream"}
 PAGES = re.compile(r"/(static/.*|favicon.*|i/{id}|graph|wall|missions.*|inbox|threads/{id}|events|pulls|)$")
 
 
@@ -50,7 +50,7 @@ def test_the_contract_is_committed() -> None:
 
 def test_the_description_has_every_endpoint_and_no_other() -> None:
     described = {(e.method, e.path) for e in (*openapi.endpoints(), *openapi.streams())}
-    assert {*described, ("GET", openapi.PATH)} == set(OPERATIONS)
+    assert {*described, ("GET", openapi.RAW)} == set(OPERATIONS)
 
 
 def test_every_route_that_is_no_page_is_described_and_what_is_described_is_served(web: Web) -> None:
@@ -92,7 +92,7 @@ def test_every_answer_has_the_envelope(web: Web, path: str) -> None:
     else:
         assert_envelope(answer.json, answer.status)
     refused = web.get(f"{where}{'&' if '?' in where else '?'}no_such_parameter=1")
-    if path != openapi.PATH:
+    if path != openapi.RAW:
         assert (refused.status, refused.code) == (400, "INVALID_REQUEST")
 
 
@@ -119,7 +119,30 @@ def assert_envelope(told: dict[str, Any], status: int) -> None:
         return
     assert told.keys() == {"ok", "error", "_meta"}
     assert told["ok"] is False
-    assert set(told["error"]) == {"code", "canonical", "message", "hint", "details", "retry"}
+    assert told["error"].keys() == contract.ERROR_FIELDS.keys()
+    assert told["error"]["canonical"] in contract.CANONICAL
+    assert told["error"]["category"] in contract.CATEGORIES
+
+
+def test_the_description_is_raw_for_generic_clients_and_enveloped_under_the_api(web: Web) -> None:
+    raw = web.get("/openapi.json").json
+    assert raw == json.loads(http.text())
+    assert web.get("/api/v1/openapi.json").result == raw
+
+
+def test_no_field_of_a_request_may_be_null() -> None:
+    for one in openapi.endpoints():
+        for model in (one.query, one.body):
+            for name, field in model.model_fields.items():
+                if not field.is_required():
+                    with pytest.raises(endpoint.Refused) as refused:
+                        endpoint.validated(model, {name: None})
+                    assert refused.value.violations[0]["path"] == name
+    bodies = [e.body for e in openapi.endpoints()]
+    assert any(not f.is_required() for body in bodies for f in body.model_fields.values())
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        if name not in ("Error", "Failure", "Meta"):
+            assert '"null"' not in json.dumps(schema), name
 
 
 def remove_path(document: dict[str, Any]) -> None:
@@ -152,6 +175,40 @@ def test_more_breaks_nothing() -> None:
     new = copy.deepcopy(DOCUMENT)
     new["paths"]["/more"] = new["paths"]["/status"]
     assert http.broken(DOCUMENT, new) == []
+
+
+def test_mcp_and_http_refuse_the_same_requests_with_the_same_error(mcp: Any) -> None:  # noqa: F811
+    """Besides the tool's name and the words before the violations, which only MCP has."""
+    client = mcp.operator()
+    with mcp.swarm() as swarm, serving(mcp.world.settings, swarm) as web:
+        wrong: list[dict[str, Any]] = [
+            {"query": "x", "since": "no time"},
+            {"query": "x", "kinds": None},
+            {"query": "", "limit": 0},
+            {"query": "x", "limit": "5"},
+            {"query": "x", "more": 1},
+        ]
+        cases = [
+            *(("search", arguments, web.post("/search", arguments)) for arguments in wrong),
+            (
+                "query_pulls",
+                {"instance_id": "work-9-a9"},
+                web.get("/api/v1/pulls?instance_id=work-9-a9"),
+            ),
+        ]
+        for tool, arguments, answer in cases:
+            told = client.call(tool, **arguments)
+            mine = told.message["error"]["data"] if "error" in told.message else told.payload["error"]
+            theirs = answer.json["error"]
+            assert mine.keys() == theirs.keys() == contract.ERROR_FIELDS.keys()
+            for field in ("code", "canonical", "category", "retry"):
+                assert mine[field] == theirs[field], (tool, arguments, field)
+            paths = [
+                [one["path"] for one in error["details"]] if isinstance(error["details"], list) else []
+                for error in (mine, theirs)
+            ]
+            assert paths[0] == paths[1], (tool, arguments)
+            assert mine["tool_name"] == tool
 
 
 def test_instances_pulls_and_search_are_those_of_the_mcp_tools(mcp: Any) -> None:  # noqa: F811

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import re
+from typing import TypedDict
 
 import pytest
 
 from docs import contract as snapshot
+from swarm_core.ops import describe
 from swarm_mcp import contract, registry
 
 
@@ -62,6 +64,27 @@ def remove_result(tools):
     del tools["search"]["outputSchema"]["properties"]["hits"]
 
 
+def rename_in_a_row(tools):
+    fields = tools["query_instances"]["outputSchema"]["properties"]["instances"]["items"]["properties"]
+    fields["branch"] = fields.pop("branch_name")
+
+
+def rename_in_a_row_of_a_row(tools):
+    pulls = tools["query_pulls"]["outputSchema"]["properties"]["pulls"]["items"]["properties"]
+    fields = pulls["checks"]["items"]["properties"]
+    fields["result"] = fields.pop("state")
+
+
+def leave_out_of_a_row(tools):
+    tools["search"]["outputSchema"]["properties"]["hits"]["items"]["required"].remove("excerpt")
+
+
+def add_to_a_row(tools):
+    row = tools["search"]["outputSchema"]["properties"]["hits"]["items"]
+    row["properties"]["more"] = {"type": "string"}
+    row["required"].append("more")
+
+
 def add_tool(tools):
     tools["another"] = tools["search"]
 
@@ -86,8 +109,8 @@ def reword_field(tools):
     ("change", "part"),
     [
         *((c, "major") for c in (remove_tool, remove_field, change_type, narrow, change_default, require)),
-        (remove_result, "major"),
-        *((c, "minor") for c in (add_tool, add_field, add_result)),
+        *((c, "major") for c in (remove_result, rename_in_a_row, rename_in_a_row_of_a_row, leave_out_of_a_row)),
+        *((c, "minor") for c in (add_tool, add_field, add_result, add_to_a_row)),
         *((c, "patch") for c in (reword, reword_field)),
     ],
 )
@@ -104,6 +127,32 @@ def test_a_change_says_which_part_of_the_version_to_raise(change, part):
         "patch": f"{major}.{minor}.{patch + 1}",
     }[part]
     assert "the snapshot is behind" in str(snapshot.problem(old, new))
+
+
+def test_the_rows_of_the_core_are_the_schemas_of_the_tools(monkeypatch):
+    """A field that is renamed in the core is a complaint of the snapshot."""
+    fields = dict(describe.InstanceRow.__annotations__)
+    fields["branch"] = fields.pop("branch_name")
+    renamed = TypedDict("InstanceRow", fields)
+    new = copy.deepcopy(committed())
+    rows = new["tools"]["query_instances"]["outputSchema"]["properties"]["instances"]
+    assert rows["items"] == registry._shape(describe.InstanceRow)
+    rows["items"] = registry._shape(renamed)
+    assert "raise the major part" in snapshot.problem(committed(), new)
+
+
+def test_every_row_of_a_query_has_its_fields_in_the_schema():
+    for name in ("query_instances", "query_pulls", "search", "get_status"):
+        for field in registry.definition(name).output_schema["properties"].values():
+            for one in _objects(field):
+                assert one.get("properties") or one["additionalProperties"], (name, field)
+
+
+def _objects(schema):
+    if "object" in schema.get("type", ""):
+        yield schema
+    for inner in [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]:
+        yield from _objects(inner)
 
 
 def test_nothing_changed_needs_nothing():

@@ -54,7 +54,9 @@ def shorter(schema: Any) -> Any:
 @pytest.fixture(scope="module")
 def web() -> Iterator[Web]:
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sw-", dir="/tmp")))
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="sw-", dir="/tmp", ignore_cleanup_errors=True))
+        )
         monkeypatch = stack.enter_context(pytest.MonkeyPatch.context())
         isolate(monkeypatch, folder)
         world = World(folder / "h", make_repo(folder / "repo"))

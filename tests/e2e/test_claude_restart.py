@@ -84,6 +84,25 @@ def test_a_killed_claude_is_restarted_in_its_conversation_and_gets_what_waited(c
     assert {r.session for r in claude_world.api.turns()} == {work.conversation_id}
 
 
+def test_a_claude_resumed_without_a_prompt_asks_its_model_nothing_until_it_gets_a_message(
+    claude_world: ClaudeWorld,
+) -> None:
+    claude_world.play(Play().when(asked("look around")).then(Text("I have seen a heron.")))
+    with claude_world.world.open() as swarm:
+        work = idle(claude_world, swarm)
+        wait_written(claude_world, work, "I have seen a heron.")
+        kill(claude_world, work)
+        turns = len(claude_world.api.turns())
+        again = swarm.restart(work.id, prompt=False)
+        assert again.conversation_id == work.conversation_id
+        claude_world.wait_activity(work, "idle")
+        assert len(claude_world.api.turns()) == turns
+        message = swarm.message(work.id, "what have you seen?")
+        wait_state(swarm, message, "acknowledged")
+        assert len(claude_world.api.turns()) == turns + 1
+    assert "I have seen a heron." in conversation(claude_world, work)
+
+
 def test_a_claude_that_is_killed_before_it_wrote_anything_down_has_its_task_after_the_restart(
     claude_world: ClaudeWorld,
 ) -> None:

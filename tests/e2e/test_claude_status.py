@@ -5,8 +5,11 @@ With `tests/integration/test_status_table.py`, the scripted agent's, these are t
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
+import re
 import signal
 import threading
 
@@ -14,6 +17,7 @@ import pytest
 
 from swarm_core.hosts.base import SENT
 from swarm_core.models import Instance
+from swarm_core.ops import attention
 from swarm_core.ops.context import talk
 from swarm_core.swarm import Swarm
 from tests.e2e.test_claude_dialogs import QUESTION, TOUCH
@@ -142,6 +146,36 @@ def test_what_stopped_a_turn_is_told_apart(claude_world: ClaudeWorld, monkeypatc
             claude_world.play(Play())
             swarm.message(work.id, "and now?")
             becomes(swarm, work, ("idle", "", "hook"))
+
+
+def hooks_heard(claude_world: ClaudeWorld) -> int:
+    """Hooks that the coordinator has received so far, whatever it made of them."""
+    headers = {"Authorization": f"Bearer {claude_world.mcp.operator_token}"}
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", claude_world.mcp.port)) as connection:
+        connection.request("GET", "/metrics", headers=headers)
+        text = connection.getresponse().read().decode()
+    return sum(int(n) for n in re.findall(r"^swarm_hooks_total\{.*\} (\d+)", text, re.MULTILINE))
+
+
+def test_an_error_outlasts_the_idle_notification_and_ends_with_the_next_turn(
+    claude_world: ClaudeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CODE_MAX_RETRIES", "0")
+    claude_world.home.write(claude_world.world.repo, messageIdleNotifThresholdMs=1000)
+    with claude_world.world.open() as swarm:
+        work = idle(claude_world, swarm)
+        claude_world.play(Play(otherwise=NO_CREDIT))
+        swarm.message(work.id, "go on")
+        becomes(swarm, work, ("idle", "error: out of credit", "hook"))
+        heard = hooks_heard(claude_world)
+        wait_until(lambda: hooks_heard(claude_world) > heard, timeout=30, what="the idle notification arrives")
+        swarm.reconcile()
+        assert now(swarm, work) == ("idle", "error: out of credit", "hook")
+        assert [reason.key for reason in attention.reasons(swarm.find(work.id))] == ["error"]
+        claude_world.play(Play())
+        swarm.message(work.id, "and now?")
+        becomes(swarm, work, ("idle", "", "hook"))
+        assert attention.reasons(swarm.find(work.id)) == []
 
 
 def test_a_model_that_does_not_answer_is_asked_again_and_that_is_busy(claude_world: ClaudeWorld) -> None:

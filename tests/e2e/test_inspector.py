@@ -17,7 +17,7 @@ from docs import contract as snapshot
 from tests.integration.mcp_fixture import Coordinated
 from tests.integration.mcp_lines import TRANSPORTS, coordinated
 
-PROGRAM = Path(sys.prefix) / "node" / "node_modules" / ".bin" / "mcp-inspector-cli"
+PROGRAM = Path(sys.prefix) / "npm" / "node_modules" / ".bin" / "mcp-inspector-cli"
 
 pytestmark = pytest.mark.skipif(
     shutil.which("npm") is None and not os.environ.get("CI"), reason="npm is missing, which installs it"

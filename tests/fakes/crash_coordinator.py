@@ -1,4 +1,4 @@
-"""The real coordinator, or stdio server, in a process that kills itself with SIGKILL in the middle of a call.
+"""The real coordinator, with its worker, or stdio server, that kills itself with SIGKILL in the middle of a call.
 
 python -m tests.fakes.crash_coordinator FOLDER [--stdio]
 
@@ -28,6 +28,7 @@ _HELD_AT_MOST = 100.0
 class Control:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._server = os.getpid()
         self._lock = threading.Lock()
         self._held: set[str] = set()
 
@@ -36,7 +37,8 @@ class Control:
             return
         self._tell("passed", name)
         if self._said("kill") == name:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(self._server, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)  # in the worker: it must not come further until it notices
         if self._said("hold") in ("", name) and not name.endswith(_IN_A_TRANSACTION) and self._is_first(name):
             self._wait(name)
 

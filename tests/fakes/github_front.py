@@ -173,6 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         with github.lock:
             github.authorizations.append(self.headers.get("Authorization"))
+            github.check_request(self.command, self.path, body)
             kind = github.failure_of(self.command, self.path)
             if kind and kind != "lost":
                 github.count()
@@ -193,6 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
             reply = github.answer(self.command, self.path, self.headers.get("Authorization"), body)
         except Refused as refused:
             reply = Reply(refused.body, refused.status, costs=refused.costs)
+        reply = github.checked(self.command, self.path, reply)
         data = b"" if reply.data is None else json.dumps(reply.data).encode()
         headers = dict(reply.headers)
         if self.command == "GET" and reply.status == 200:

@@ -112,6 +112,7 @@ class Repo:
     refuses: str = ""
     methods: frozenset[str] = frozenset({"merge", "squash", "rebase"})
     collaborators: set[str] = field(default_factory=set)
+    forks: dict[str, Repo] = field(default_factory=dict)
     issues: dict[int, Issue] = field(default_factory=dict)
     issue_comments: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -161,7 +162,7 @@ class Repo:
         number, now = next(self._numbers), self.now()
         if head_sha and not fork:
             self.branches.tips[head] = head_sha
-        tip = head_sha or self.remote.tip(head)
+        tip = head_sha or self.source(fork).remote.tip(head)
         assert tip, f"there is no branch {head}"
         self.issues[number] = Pull(
             number,
@@ -176,9 +177,21 @@ class Repo:
             head_sha=tip,
             draft=draft,
             head_owner=fork or self.owner,
-            head_repo=self.id + 500_000 if fork else self.id,
+            head_repo=self.forks[fork].id if fork in self.forks else self.id + 500_000 if fork else self.id,
         )
         return number
+
+    def source(self, owner: str) -> Repo:
+        """The repository of an owner that branches come from: a fork, or this one."""
+        return self.forks.get(owner, self)
+
+    def delete_fork(self, owner: str) -> None:
+        """Its pull requests stay, and their branches are of an unknown repository."""
+        gone = self.forks.pop(owner)
+        for pull in self.pulls.values():
+            if pull.head_repo == gone.id:
+                pull.head_repo = 0
+                self._touch(pull)
 
     def push(self, branch: str, commit: str) -> None:
         self.branches.tips[branch] = commit
@@ -187,9 +200,10 @@ class Repo:
     def refresh(self) -> None:
         """See what was pushed since."""
         for pull in self.pulls.values():
-            if pull.state != "open" or pull.head_repo != self.id:
+            source = self.source(pull.head_owner)
+            if pull.state != "open" or pull.head_repo != source.id:
                 continue
-            tip = self.remote.tip(pull.head)
+            tip = source.remote.tip(pull.head)
             if tip and tip != pull.head_sha:
                 pull.head_sha, pull.looked, self.pushed_at = tip, False, self.now()
                 self._touch(pull)

@@ -135,7 +135,9 @@ def open_pull(call: Call) -> Reply:
     repo = call.repo
     asked = _fields(call, {"title": str, "head": str, "base": str}, {"body": str, "draft": bool})
     title, base, draft = asked["title"], asked["base"], asked.get("draft", False)
-    head = asked["head"].removeprefix(f"{repo.owner}:")
+    owner, _, head = asked["head"].rpartition(":")
+    fork = owner if owner in repo.forks else ""
+    source = repo.source(owner)
     if not title.strip():
         raise Refused(422, "Validation Failed", _invalid("title", "missing_field"))
     if len(asked.get("body", "")) > _LONGEST_BODY:
@@ -144,15 +146,17 @@ def open_pull(call: Call) -> Reply:
         )
     if not repo.remote.tip(base):
         raise Refused(422, "Validation Failed", _invalid("base", "invalid"))
-    if not repo.remote.tip(head):
+    if not source.remote.tip(head) or owner not in ("", repo.owner, *repo.forks):
         raise Refused(422, "Validation Failed", _invalid("head", "invalid"))
-    if any(p.state == "open" and (p.head, p.base) == (head, base) for p in repo.pulls.values()):
-        raise Refused(422, "Validation Failed", _custom(f"A pull request already exists for {repo.owner}:{head}."))
-    if not repo.remote.is_ahead(base, head):
+    label = (source.owner, head, base)
+    if any(p.state == "open" and (p.head_owner, p.head, p.base) == label for p in repo.pulls.values()):
+        said = f"A pull request already exists for {source.owner}:{head}."
+        raise Refused(422, "Validation Failed", _custom(said))
+    if not fork and not repo.remote.is_ahead(base, head):
         raise Refused(422, "Validation Failed", _custom(f"No commits between {base} and {head}"))
     if draft and not repo.takes_drafts:
         raise Refused(422, "Draft pull requests are not supported in this repository.")
-    number = repo.add_pull(head, title, base=base, body=asked.get("body", ""), draft=draft)
+    number = repo.add_pull(head, title, base=base, body=asked.get("body", ""), draft=draft, fork=fork)
     return Reply(_whole_pull_json(repo, repo.pulls[number]), 201)
 
 
@@ -191,7 +195,8 @@ def merge_pull(call: Call) -> Reply:
         raise Refused(405, f"{method.capitalize()} merges are not allowed on this repository.")
     if asked.get("sha", pull.head_sha) != pull.head_sha:
         raise Refused(409, "Head branch was modified. Review and try the merge again.")
-    made = repo.merge(pull, method, asked.get("commit_title", ""))
+    parts = (asked.get("commit_title", ""), asked.get("commit_message", ""))
+    made = repo.merge(pull, method, "\n\n".join(part for part in parts if part))
     return Reply({"sha": made, "merged": True, "message": "Pull Request successfully merged"})
 
 
@@ -342,7 +347,9 @@ def _issue_json(repo: Repo, issue: Issue) -> dict[str, Any]:
         "updated_at": spelled(issue.updated_at),
         "html_url": f"{repo.page}/{kind}/{issue.number}",
     }
-    return found | ({"pull_request": {"url": "..."}} if isinstance(issue, Pull) else {})
+    if isinstance(issue, Pull):
+        found["pull_request"] = {"url": f"{repo.page}/pulls/{issue.number}"}
+    return found
 
 
 def _pull_json(repo: Repo, pull: Pull) -> dict[str, Any]:
@@ -359,7 +366,7 @@ def _pull_json(repo: Repo, pull: Pull) -> dict[str, Any]:
             "label": f"{pull.head_owner}:{pull.head}",
             "ref": pull.head,
             "sha": pull.head_sha,
-            "repo": _repo_json(repo) if own else {"id": pull.head_repo, "name": repo.name},
+            "repo": _repo_json(repo) if own else {"id": pull.head_repo} if pull.head_repo else None,
         },
         "base": {"label": f"{repo.owner}:{pull.base}", "ref": pull.base, "sha": "", "repo": _repo_json(repo)},
     }

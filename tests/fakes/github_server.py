@@ -1,6 +1,7 @@
 """A strict stand-in for GitHub on loopback: repositories, quota, ETags, pages, renames, and every way of failing.
 
-A request that GitHub does not know is answered as there and is a fault, which fails the test at the end.
+Every request and every answer is held against what GitHub publishes. What that does not have is a fault, which
+fails the test at the end.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -19,6 +20,7 @@ from tests.fakes import github_graphql
 from tests.fakes.github_front import KINDS, Front, LogHost
 from tests.fakes.github_repo import Repo
 from tests.fakes.github_routes import ROUTES, Call, Refused, Reply, Route
+from tests.fakes.github_schemas import editions
 
 TOKEN = "ghp_aSecretOfTheTests0123456789"
 QUOTA = 5000
@@ -156,6 +158,26 @@ class GitHubServer:
             self._window = None
         return self._window[1] if self._window else 0
 
+    def check_request(self, method: str, target: str, body: bytes) -> None:
+        """What GitHub's own description of its API does not have is a fault."""
+        if self._is_rest(target):
+            below = target.removeprefix(self.prefix)
+            self.faults += [fault for one in editions() for fault in one.asked(method, below, body)]
+
+    def checked(self, method: str, target: str, reply: Reply) -> Reply:
+        """The answer with the fields that no test cares about; what GitHub does not send is a fault."""
+        if not self._is_rest(target):
+            return reply
+        below, whole = urlsplit(target).path.removeprefix(self.prefix), reply.data
+        for one in editions():
+            made = one.whole(method, below, reply.status, reply.data)
+            self.faults += one.answered(method, below, reply.status, made)
+            whole = made if one.name == "github.com" else whole
+        return replace(reply, data=whole)
+
+    def _is_rest(self, target: str) -> bool:
+        return target.startswith(f"{self.prefix}/") and not urlsplit(target).path.endswith("/graphql")
+
     def answer(self, method: str, target: str, authorization: str | None, body: bytes) -> Reply:
         """What GitHub says, before anything is made of pages and ETags."""
         parts = urlsplit(target)
@@ -194,8 +216,7 @@ class GitHubServer:
         if repo is not None:
             repo.refresh()
         reply = github_graphql.answer(repo, asked["query"])
-        if "data" not in reply:
-            self.faults.append(f"graphql: {reply}")
+        self.faults += github_graphql.faults(asked["query"], reply)
         return Reply(reply, headers={"X-RateLimit-Resource": "graphql"})
 
     def _repo_of(self, method: str, path: str, query: str) -> Reply | tuple[Repo, str]:

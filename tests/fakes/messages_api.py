@@ -309,7 +309,7 @@ class Play:
     path or its conversation id.
     """
 
-    def __init__(self, otherwise: Answer = Text("ok")) -> None:  # noqa: B008 - frozen
+    def __init__(self, otherwise: Answer = Text("ok")) -> None:
         self.otherwise = otherwise
         self._rules: list[_Rule] = []
         self._used: dict[str, set[int]] = {}
@@ -371,7 +371,7 @@ class MessagesApi(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, script: Script | None = None, *, usage: Usage = Usage()) -> None:  # noqa: B008 - frozen
+    def __init__(self, script: Script | None = None, *, usage: Usage = Usage()) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.script: Script = script or Play()
         self.usage = usage

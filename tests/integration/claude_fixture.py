@@ -21,7 +21,7 @@ from tests.support import wait_until
 from tests.world import World
 
 PROGRAM_VARIABLE = "SWARM_TEST_CLAUDE"
-INSTALLED = Path(sys.prefix) / "claude" / "node_modules" / ".bin" / "claude"
+INSTALLED = Path(sys.prefix) / "npm" / "node_modules" / ".bin" / "claude"
 API_KEY = "dummy-key-for-the-stand-in-0123456789"
 _QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",

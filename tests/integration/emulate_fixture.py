@@ -24,7 +24,7 @@ import requests
 from swarm_core.github import GitHubForge
 from tests.support import wait_until
 
-PROGRAM = Path(sys.prefix) / "emulate" / "node_modules" / ".bin" / "emulate"
+PROGRAM = Path(sys.prefix) / "npm" / "node_modules" / ".bin" / "emulate"
 OWNER, NAME = "swarm", "widgets"
 _TOKENS = {"swarm": "ghp_tokenOfTheSwarm", "ann": "ghp_tokenOfAnn"}
 _ATTEMPTS = 3

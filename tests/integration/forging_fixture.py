@@ -35,6 +35,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "query_instances": {},
     "query_pulls": {},
     "search": {"query": "anything"},
+    "get_status": {},
 }
 Headers = Sequence[tuple[str, str]]
 

@@ -177,7 +177,7 @@ class Target:
         assert json.loads(result["content"][0]["text"]) == body
         assert (body["ok"], body["error"]["code"]) == (False, body["code"])
         assert body["code"] in CODES
-        assert body["code"] != "INTERNAL_ERROR", body
+        assert body["code"] != "INTERNAL", body
         assert body["error"]["category"] in CATEGORIES
         self.seen[body["code"]] += 1
 

@@ -6,16 +6,11 @@ import json
 from typing import Any
 
 from docs import contract as snapshot
+from swarm_core.contract import CANONICAL, CATEGORIES, ERROR_FIELDS
 from swarm_core.errors import CODES
 from tests.mcp_client import Answer
 
 TOOLS = json.loads(snapshot.SNAPSHOT.read_text())["tools"]
-CATEGORIES = {"validation", "state", "external", "database"}
-CANONICAL = {
-    *("INVALID_REQUEST", "UNAUTHORIZED", "FORBIDDEN", "NOT_FOUND", "CAPABILITY_MISSING", "CANCELLED", "INTERNAL"),
-    *("QUEUE_OVERLOADED", "TOOL_TIMEOUT"),
-}
-ENVELOPE = {"code", "message", "details", "recovery_hint", "instance_id", "tool_name", "category", "canonical"}
 
 
 def check_failure(answer: Answer, code: str, tool: str) -> dict[str, Any]:
@@ -29,7 +24,7 @@ def check_failure(answer: Answer, code: str, tool: str) -> dict[str, Any]:
     )
     assert payload["code"] == code
     assert code in CODES
-    assert set(payload["error"]) == ENVELOPE
+    assert payload["error"].keys() == ERROR_FIELDS.keys()
     assert payload["error"]["tool_name"] == tool
     assert payload["error"]["category"] in CATEGORIES
     assert payload["error"]["canonical"] in CANONICAL
@@ -40,6 +35,7 @@ def check_invalid(answer: Answer, *mentioned: str) -> None:
     """A violation of the schema: the number, the code, the details, and the words a client shows."""
     error = answer.error
     assert (error["code"], error["data"]["code"]) == (-32602, "INVALID_REQUEST")
+    assert error["data"].keys() == ERROR_FIELDS.keys()
     assert error["data"]["message"] == error["message"]
     for field in mentioned:
         assert field in error["message"]

@@ -48,7 +48,8 @@ def commit(instance: Instance, name: str = "made.txt", text: str = "made\n") -> 
     path = Path(instance.worktree_path)
     (path / name).write_text(text)
     git_run(path, "add", "-A")
-    git_run(path, "commit", "-q", "-m", f"add {name}")
+    # Named, or two instances that commit in the same second have the same commit.
+    git_run(path, "commit", "-q", "-m", f"add {name}", "-m", instance.id)
     return git_run(path, "rev-parse", "HEAD")
 
 

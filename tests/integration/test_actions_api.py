@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from swarm_core.contract import ERROR_FIELDS
 from swarm_core.models import Instance
 from swarm_core.ops import dialogs
 from swarm_core.swarm import Swarm
@@ -147,6 +148,19 @@ def test_agents_are_started_and_ended_and_who_did_it_is_known(world: World, swar
     assert set(actors(swarm, "dashboard:acted")) == {"operator:anna"}
 
 
+def test_neither_a_taken_name_nor_a_missing_task_starts_anybody(world: World, swarm: Swarm, anna: Person) -> None:
+    named = {"repo": str(world.repo), "prompt": "say ready", "agent": "scripted", "name": "login fix"}
+    first = anna.outcome(anna.post("instances", named))["result"]["instances"][0]["id"]
+    assert anna.outcome(anna.post("instances", named))["error"]["code"] == "NAME_TAKEN"
+    forked = anna.outcome(anna.post(f"instances/{first}/fork", {"name": "login fix"}))
+    assert forked["error"]["code"] == "NAME_TAKEN"
+    bare = anna.post("instances", {"repo": str(world.repo), "agent": "scripted"})
+    assert (bare.status, bare.json["error"]["code"]) == (400, "INVALID_INPUT")
+    unknown = anna.post("instances", {"repo": str(world.repo), "agent": "scripted", "issue": 999})
+    assert anna.outcome(unknown)["error"]["code"] == "ISSUE_NOT_FOUND"
+    assert [i.id for i in swarm.instances(include_cleaned=True)] == [first]
+
+
 def test_a_message_is_recorded_with_its_sender(world: World, swarm: Swarm, anna: Person) -> None:
     work = idle(world, swarm)
     sent = anna.does(f"instances/{work.id}/message", {"body": "say hello <b>\n& more"})["message"]
@@ -236,7 +250,8 @@ def test_what_fails_later_tells_why_with_code_and_hint(world: World, swarm: Swar
     work = idle(world, swarm)
     failed = anna.outcome(anna.post(f"instances/{work.id}/review"))
     assert (failed["state"], failed["error"]["code"]) == ("failed", "NO_CHANGES")
-    assert set(failed["error"]) == {"code", "canonical", "message", "hint", "details", "retry"}
+    assert failed["error"].keys() == ERROR_FIELDS.keys()
+    assert failed["error"]["instance_id"] == work.id
 
 
 def test_a_dismissed_item_is_written_down_with_who_did_it(world: World, swarm: Swarm, anna: Person) -> None:
@@ -359,7 +374,7 @@ def test_keys_are_typed_at_once_and_never_into_a_question(world: World, swarm: S
     for keys in ({"text": "1"}, {"keys": ["Enter"]}, {"keys": ["Escape"]}):
         refused = anna.post(f"instances/{asks.id}/keys", keys)
         assert (refused.status, refused.code) == (409, "DIALOG_OPEN")
-        assert "answer" in refused.json["error"]["hint"]
+        assert "answer" in refused.json["error"]["recovery_hint"]
     assert swarm.screen(asks) == before
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from swarm_core import config
 from swarm_core.errors import SwarmError
+from swarm_core.store import instances
 from swarm_core.swarm import Swarm
 from tests.support import git_run, make_repo
 from tests.world import World, assert_agreement
@@ -35,7 +36,7 @@ def traces(world: World, swarm: Swarm) -> dict[str, Any]:
 
 
 def refused(world: World, swarm: Swarm, request: Callable[[], object], *codes: str) -> SwarmError:
-    """The request fails with a code and leaves everything as it was."""
+    """The request fails with a code and leaves everything as it was. Agents that run have to be idle."""
     before = traces(world, swarm)
     with pytest.raises(SwarmError) as failed:
         request()
@@ -259,16 +260,57 @@ def test_an_instance_that_does_not_exist_is_not_found_by_any_door(world: World, 
             assert error.hint
 
 
-def test_two_instances_of_one_name_must_be_told_apart_by_id(world: World) -> None:
+def test_a_name_belongs_to_one_instance_until_that_is_cleaned(world: World) -> None:
     with world.open() as swarm:
-        swarm.work("say x", repo=str(world.repo), agent="scripted", name="login fix", count=2)
-        for one in ("work-a1", "work-a2"):
-            world.wait_idle(swarm, one)
+        first = world.wait_idle(swarm, world.work(swarm, name="login fix").id)
+        error = refused(world, swarm, lambda: world.work(swarm, name="login fix"), "NAME_TAKEN")
+        assert error.details == {"instance_id": first.id}
+        refused(world, swarm, lambda: swarm.fork(first.id, name="login fix"), "NAME_TAKEN")
+        swarm.stop(first.id)
+        refused(world, swarm, lambda: world.work(swarm, name="login fix"), "NAME_TAKEN")
+        swarm.clean(first.id)
+        second = world.work(swarm, name="login fix")
+        assert swarm.find("login fix").id == second.id
+        assert swarm.restore(first.id).name is None, "the name is another's by now"
+        assert swarm.find("login fix").id == second.id
+
+
+def test_attempts_of_one_name_are_numbered(world: World) -> None:
+    with world.open() as swarm:
+        made = swarm.work("say x", repo=str(world.repo), agent="scripted", name="login fix", count=2)
+        assert [swarm.find(f"login fix {n}").id for n in (1, 2)] == [one.id for one in made]
+        for one in made:
+            world.wait_idle(swarm, one.id)
+        again = {"repo": str(world.repo), "agent": "scripted", "name": "login fix", "count": 2}
+        refused(world, swarm, lambda: swarm.work("say y", **again), "NAME_TAKEN")
+
+
+def test_instances_of_one_name_from_before_names_were_unique_are_told_apart_by_id(world: World) -> None:
+    with world.open() as swarm:
+        made = [world.wait_idle(swarm, world.work(swarm).id) for _ in range(2)]
+        with swarm.context.db.write():
+            for one in made:
+                instances.set_fields(swarm.context.db, one.id, name="login fix")
         error = refused(world, swarm, lambda: swarm.stop("login fix"), "CONFLICT")
-        assert "work-a1" in (error.hint or "")
-        swarm.stop("work-a1")
-        swarm.clean("work-a1")
-        assert swarm.find("login fix").id == "work-a2"
+        assert made[0].id in (error.hint or "")
+        swarm.stop(made[0].id)
+        swarm.clean(made[0].id)
+        assert swarm.find("login fix").id == made[1].id
+
+
+def test_an_issue_that_does_not_exist_starts_nobody(world: World) -> None:
+    with world.open() as swarm:
+        error = refused(world, swarm, lambda: world.work(swarm, "", issue=999), "ISSUE_NOT_FOUND")
+        assert "PROMPT" in (error.hint or "")
+        assert world.work(swarm, "say x", issue=999).issue_number == 999, "issues may be kept anywhere"
+
+
+def test_without_a_task_nobody_is_started_unless_that_is_asked_for(world: World) -> None:
+    with world.open() as swarm:
+        for prompt in ("", " \n"):
+            refused(world, swarm, lambda prompt=prompt: world.work(swarm, prompt), "INVALID_INPUT")
+        refused(world, swarm, lambda: world.work(swarm, "say x", adhoc=True), "INVALID_INPUT")
+        assert world.work(swarm, "", adhoc=True).kind == "adhoc"
 
 
 def test_messages_and_refs_that_cannot_be_are_refused_and_odd_ones_kept(world: World) -> None:

@@ -91,6 +91,7 @@ def test_ls_json_leaves_the_long_texts_to_show(cli: Cli) -> None:
         "preserved",
         "events",
         "account",
+        "pull",
     }
     assert row.keys() >= PROMISED | {"needs_you", "activity", "activity_source", "activity_at", "lines_added"}
 
@@ -437,7 +438,7 @@ def test_the_first_screen_names_every_command(cli: Cli) -> None:
     assert len(shown.splitlines()) <= 40
     by_purpose, _, daily = shown.partition("Commands by purpose")[2].partition("Every day:")
     named = [name for line in by_purpose.splitlines()[1:] for name in re.findall(r"\w+", line)[1:]]
-    assert sorted(named) == sorted({*(c.__name__ for c in COMMANDS), "token", "pr"})
+    assert sorted(named) == sorted({*(c.__name__ for c in COMMANDS), "token", "pr", "backup"})
     assert set(re.findall(r"^  (\w+)  ", daily, re.MULTILINE)) == set(DAILY)
     assert "..." not in daily
 

@@ -55,6 +55,10 @@ BAD: list[tuple[str, tuple[str | bytes, ...], int, str]] = [
     ("issue zero", ("work", *IN_REPO, "--issue", "0"), 1, "INVALID_INPUT"),
     ("huge issue", ("work", *IN_REPO, "--issue", "9" * 30), 1, "INVALID_INPUT"),
     ("issue that is no number", ("work", *IN_REPO, "--issue", "one"), 2, "INVALID_INPUT"),
+    ("no such issue", ("work", *IN_REPO, "--issue", "999"), 1, "ISSUE_NOT_FOUND"),
+    ("no task", ("work", *IN_REPO), 2, "INVALID_INPUT"),
+    ("an empty task", ("work", " ", *IN_REPO), 2, "INVALID_INPUT"),
+    ("a task for an adhoc instance", ("work", "x", *IN_REPO, "--adhoc"), 2, "INVALID_INPUT"),
     ("no agents", ("work", "x", *IN_REPO, "--count", "0"), 1, "INVALID_INPUT"),
     ("too many agents", ("work", "x", *IN_REPO, "--count", "33"), 1, "INVALID_INPUT"),
     ("prompt twice", ("work", "x", *IN_REPO, "--prompt-file", "file"), 2, "INVALID_INPUT"),
@@ -206,7 +210,7 @@ def test_a_bug_with_json_is_an_error_object(cli: Cli) -> None:
     done = _boom(cli, "--json")
     assert done.returncode == 3
     assert '"ok": false' in done.stdout
-    assert "INTERNAL_ERROR" in done.stdout
+    assert "INTERNAL" in done.stdout
 
 
 def test_a_bug_without_a_home_shows_its_traceback_and_makes_no_home(cli: Cli) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 
 from swarm_core.errors import SwarmError
 from swarm_core.store import events
-from swarm_core.store.database import Database, open_database
+from swarm_core.store.database import Database, log_files, open_database
+from tests.integration.test_mcp_log_size import times_begun_anew
 from tests.integration.test_store import exclusively_locked
+from tests.support import wait_until
 
 _COUNT = """
 import sys
@@ -75,4 +78,48 @@ def test_threads_that_share_a_connection_wait_for_a_locked_file_together_and_rea
         assert 0.9 < time.monotonic() - began < 4
     write_one(db)
     assert len(events.newest(db)) == 1
+    db.close()
+
+
+def test_a_checkpoint_waits_for_the_transaction_of_another_thread(tmp_path: Path) -> None:
+    db = open_database(tmp_path / "swarm.db")
+    begun, end = threading.Event(), threading.Event()
+
+    def write_slowly() -> None:
+        with db.write():
+            events.add(db, "coordinator:started", actor="test")
+            begun.set()
+            assert end.wait(30)
+
+    with ThreadPoolExecutor(2) as threads:
+        writing = threads.submit(write_slowly)
+        assert begun.wait(30)
+        moving = threads.submit(db.checkpoint)
+        end.set()
+        writing.result(30)
+        moving.result(30)
+    db.close()
+
+
+def test_a_log_that_is_written_without_a_pause_begins_anew_at_each_checkpoint(tmp_path: Path) -> None:
+    db = open_database(tmp_path / "swarm.db")
+    log, end = log_files(db.path)[0], threading.Event()
+    busy = open_database(db.path, synced=False, turn=db.turn)
+
+    def write_on() -> None:
+        while not end.is_set():
+            write_one(busy)
+
+    with ThreadPoolExecutor(1) as threads:
+        writing = threads.submit(write_on)
+        try:
+            wait_until(lambda: log.stat().st_size > 0, timeout=30, what="the first write")
+            for _ in range(20):
+                before = times_begun_anew(log)
+                db.checkpoint()
+                wait_until(lambda before=before: times_begun_anew(log) > before, timeout=10, what="a new log")
+        finally:
+            end.set()
+        writing.result(30)
+    busy.close()
     db.close()

@@ -197,6 +197,47 @@ def test_after_a_reboot_one_command_resumes_all_and_no_second_time(world: World,
     assert swarm.find(stopped.id).wanted == "stopped"
 
 
+def test_ended_work_is_not_resumed_and_is_named(world: World, swarm: Swarm) -> None:
+    merged, closed, left, review, goes_on = (world.wait_idle(swarm, world.work(swarm).id) for _ in range(5))
+    for work in (merged, closed):
+        commit(work, f"{work.id}.txt")
+        swarm.open_pull(work.id, title="Done", description="")
+    swarm.pulls.merge(merged.id)
+    swarm.pulls.close(closed.id)
+    commit(review, "reviewed.txt")
+    reviewer = reviewed(swarm, review)
+    needs_work(swarm, reviewer, "Please do more.")
+    asked = world.work(swarm)
+    commit(asked, "asked.txt")
+    unfinished = reviewed(swarm, asked)
+    world.kill_tmux()
+    swarm.reconcile()
+    swarm.abandon(left.id)
+    told = {i["id"]: i for i in json.loads(world.command("resume", "--json", timeout=120).stdout)}
+    assert {name: i.get("skipped") for name, i in told.items()} == {
+        merged.id: "pr_merged",
+        closed.id: "pr_closed",
+        reviewer.id: "terminated",
+        unfinished.id: "review_over",
+        review.id: None,
+        asked.id: None,
+        goes_on.id: None,
+    }
+    assert {name for name, i in told.items() if i["wanted"] == "running"} == {review.id, asked.id, goes_on.id}
+    assert swarm.find(left.id).wanted == "stopped"
+    assert b"skipped, pr_merged" in world.command("resume").stdout
+
+
+def test_a_conversation_is_resumed_without_a_prompt(world: World, swarm: Swarm) -> None:
+    work = world.work(swarm, "say one\nhang")
+    wait_until(lambda: "one" in swarm.screen(work), what="its first step")
+    world.kill_tmux()
+    [told] = json.loads(world.command("resume", "--no-prompt", "--json", timeout=60).stdout)
+    assert (told["id"], told["conversation_id"]) == (work.id, work.conversation_id)
+    world.wait_idle(swarm, work.id)  # with a prompt it would go on and hang again
+    assert "resumed conversation" in swarm.screen(swarm.find(work.id))
+
+
 def test_a_review_is_started_by_hand(world: World, swarm: Swarm) -> None:
     work = finished_work(world, swarm)
     done = world.command("review", work.id, "say looking", "--json")

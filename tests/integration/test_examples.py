@@ -16,9 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from swarm_core.store import verdicts
 from tests.integration.github_fixture import HubWorld, hub
+from tests.integration.merge_fixture import proposed, pull_of
 from tests.integration.review_fixture import commit
 from tests.support import git_run, wait_until
+from tests.world import World
 
 __all__ = ["hub"]
 _EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -50,6 +53,22 @@ def test_the_cron_script_merges_what_is_approved_and_nothing_else(hub: HubWorld)
     assert json.loads(done.stdout)["merged"] == 1
     states = {number: there.state for number, there in hub.hub.pulls.items()}
     assert states == {pulls[0].number: "closed", pulls[1].number: "open", pulls[2].number: "open"}
+
+
+def test_the_cron_script_merges_a_local_pull_request_that_our_reviewer_approved(world: World) -> None:
+    with world.open() as swarm:
+        approved, refused, unseen = (proposed(world, swarm, n) for n in (1, 2, 3))
+        with swarm.context.db.write():
+            for work, said in ((approved, "approved"), (refused, "needs_work")):
+                commit_id = pull_of(swarm, work).head_commit
+                verdicts.add(swarm.context.db, work.id, commit_id, said, by="review-9-a1")
+    argv = [sys.executable, str(_EXAMPLES / "merge_approved.py")]
+    places = [str(Path(sys.executable).parent), os.environ["PATH"]]
+    env = world.environ | {"PATH": os.pathsep.join(places)}
+    done = subprocess.run(argv, cwd=world.repo, env=env, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    with world.open() as swarm:
+        assert [pull_of(swarm, one).state for one in (approved, refused, unseen)] == ["merged", "open", "open"]
 
 
 def steps() -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest
 
 from swarm_core.models import Instance, Message, Pull
 from swarm_core.ops.follow import Follower
-from swarm_core.ops.pull_status import status
+from swarm_core.ops.pull_status import readiness
 from swarm_core.store import events, messages, quota
 from swarm_core.swarm import Swarm
 from swarm_ui import pull_views
@@ -56,7 +56,7 @@ def told(swarm: Swarm, work: Instance) -> list[Message]:
 
 
 def state_of(swarm: Swarm, work: Instance) -> str:
-    return str(status(swarm.pulls.of(work.id)))
+    return str(readiness(swarm.pulls.of(work.id)).state)
 
 
 def base_changes(hub: HubWorld, name: str, text: str) -> None:
@@ -67,6 +67,65 @@ def base_changes(hub: HubWorld, name: str, text: str) -> None:
     git_run(clone, "add", "-A")
     git_run(clone, "commit", "-q", "-m", f"change {name}")
     git_run(clone, "push", "-q")
+
+
+def test_one_that_is_closed_and_opened_again_at_github_is_followed_again(
+    hub: HubWorld, swarm: Swarm, clock: Clock, proposed: tuple[Instance, Pull]
+) -> None:
+    work, pull = proposed
+    follower = Follower(swarm.context)
+    hub.hub.close(pull.number)
+    clock.move(minutes=2)
+    assert follower.look() == 1
+    assert (state_of(swarm, work), swarm.find(work.id).status) == ("closed", "pr_closed")
+    clock.move(minutes=2)
+    assert follower.look() == 0, "a closed one is not asked for all the time"
+    hub.hub.reopen(pull.number)
+    clock.move(minutes=10)
+    assert follower.look() == 1
+    found = swarm.pulls.of(work.id).pull
+    assert (found.id, found.state, found.closed_at) == (pull.id, "open", None)
+    assert swarm.find(work.id).status == "pr_created"
+    assert [e.actor for e in named(swarm, "pull:reopened", work.id)] == ["github"]
+    hub.hub.close(pull.number)
+    clock.move(days=31)
+    follower.look()
+    clock.move(days=31)
+    assert follower.look() == 0, "what was closed long ago is over"
+
+
+def test_a_closed_one_stays_closed_while_its_branch_has_another(
+    hub: HubWorld, swarm: Swarm, clock: Clock, proposed: tuple[Instance, Pull]
+) -> None:
+    work, pull = proposed
+    hub.hub.close(pull.number)
+    clock.move(minutes=2)
+    Follower(swarm.context).look()
+    swarm.restart(work.id)
+    other = hub.open_pull(swarm, work)
+    assert other.number != pull.number
+    hub.hub.reopen(pull.number)
+    clock.move(minutes=11)
+    Follower(swarm.context).look()
+    assert [p.pull.number for p in swarm.pulls.listed()] == [other.number]
+    assert swarm.find(work.id).status == "pr_created"
+
+
+def test_while_github_does_not_answer_closed_ones_wait_too(
+    hub: HubWorld, swarm: Swarm, clock: Clock, proposed: tuple[Instance, Pull]
+) -> None:
+    hub.hub.close(proposed[1].number)
+    clock.move(minutes=2)
+    follower = Follower(swarm.context)
+    follower.look()
+    hub.api.go_down()
+    clock.move(minutes=11)
+    follower.look()
+    asked = len(hub.api.requests)
+    follower.look()
+    assert len(hub.api.requests) == asked
+    [closed] = swarm.pulls.listed(include_over=True)
+    assert closed.pull.failures == 1
 
 
 def test_every_state_is_derived_from_what_github_says(

@@ -11,6 +11,7 @@ from swarm_core.forge import Look
 from swarm_core.models import Instance, Pull, iso
 from swarm_core.ops import forges, pull_look
 from swarm_core.ops.follow import Follower
+from swarm_core.ops.pull_status import readiness
 from swarm_core.store import messages
 from swarm_core.swarm import Swarm
 from tests.integration.github_fixture import HubWorld, hub
@@ -244,7 +245,7 @@ def test_a_commit_whose_checks_have_not_begun_is_not_merged_yet(hub: HubWorld, c
     with Swarm.open(config.load(environ), environ, clock=clock) as swarm:
         work, pull = hub.proposed(swarm)
         assert code_of(swarm.pulls.merge, work.id) == "PULL_NOT_MERGEABLE"
-        assert swarm.pulls.of(work.id).hindrances == ["its checks have not begun"]
+        assert readiness(swarm.pulls.of(work.id)).sentences == ["its checks have not begun"]
         swarm.pulls.merge(work.id, auto=True)
         clock.move(seconds=91)
         hub.look(swarm)

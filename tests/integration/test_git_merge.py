@@ -8,7 +8,13 @@ import pytest
 
 from swarm_core import git
 from swarm_core.errors import InvalidInput, NotFound
+from swarm_core.git import retire
 from tests.support import git_run
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    return tmp_path / "repo.lock"
 
 
 def commit(repo: Path, name: str, content: str) -> str:
@@ -139,41 +145,47 @@ def test_commits_that_cancel_out_are_not_taken_for_merged(repo: Path) -> None:
     assert not git.is_merged(repo, "topic", "main")
 
 
-def test_an_unmerged_branch_is_never_deleted(topic: Path) -> None:
-    first = git_run(topic, "rev-parse", "main")
-    assert not git.delete_branch(topic, "topic", merged_into="main")
-    assert not git.delete_branch(topic, "topic", only_if_at=first)
-    assert not git.delete_branch(topic, "topic", only_if_at=first, merged_into="main")
+def test_an_unmerged_branch_is_never_deleted(topic: Path, lock: Path) -> None:
+    assert not git.delete_branch(topic, "topic", lock=lock)
     assert "topic" in git.branches(topic)
-    with pytest.raises(InvalidInput):
-        git.delete_branch(topic, "topic")
 
 
-def test_a_branch_at_the_named_commit_is_deleted_once(topic: Path) -> None:
+def test_a_branch_at_the_named_commit_is_retired_once_and_its_commit_kept(topic: Path, lock: Path) -> None:
     tip = git_run(topic, "rev-parse", "topic")
-    assert git.delete_branch(topic, "topic", only_if_at=tip)
-    assert not git.delete_branch(topic, "topic", only_if_at=tip)
+    first = git_run(topic, "rev-parse", "main")
+    assert not retire.retire_branch(topic, "topic", first, ref="refs/swarm/merged/x", lock=lock)
+    for _ in range(2):
+        assert retire.retire_branch(topic, "topic", tip, ref="refs/swarm/merged/x", lock=lock)
     assert git.branches(topic) == {"main"}
+    assert git_run(topic, "rev-parse", "refs/swarm/merged/x") == tip
 
 
-def test_a_merged_branch_is_deleted_with_its_settings(topic: Path) -> None:
+def test_a_merged_branch_is_deleted_with_its_settings(topic: Path, lock: Path) -> None:
     config = (topic / ".git" / "config").read_bytes()
     git_run(topic, "config", "branch.topic.remote", "origin")
     git_run(topic, "merge", "-q", "--ff-only", "topic")
-    assert git.delete_branch(topic, "topic", merged_into="main")
+    assert git.delete_branch(topic, "topic", lock=lock)
     assert (topic / ".git" / "config").read_bytes() == config
 
 
-def test_a_packed_branch_is_deleted(topic: Path) -> None:
+def test_a_packed_branch_is_deleted(topic: Path, lock: Path) -> None:
     git_run(topic, "merge", "-q", "--ff-only", "topic")
     git_run(topic, "pack-refs", "--all")
-    assert git.delete_branch(topic, "topic", merged_into="main")
+    assert git.delete_branch(topic, "topic", lock=lock)
     assert git.branches(topic) == {"main"}
 
 
-@pytest.mark.parametrize("how", ["main checkout", "linked worktree", "folder gone", "rebase"])
-def test_a_branch_in_use_is_never_deleted(topic: Path, tmp_path: Path, how: str) -> None:
+def test_a_holder_that_moves_while_a_branch_is_deleted_keeps_the_branch(topic: Path, lock: Path) -> None:
     tip = git_run(topic, "rev-parse", "topic")
+    git_run(topic, "branch", "copy", "topic")
+    git_run(topic, "update-ref", "refs/heads/copy", "main")
+    assert not retire.delete_guarded(topic, "topic", tip, f"verify refs/heads/copy {tip}")
+    assert "topic" in git.branches(topic)
+
+
+@pytest.mark.parametrize("how", ["main checkout", "linked worktree", "folder gone", "rebase"])
+def test_a_branch_in_use_is_never_deleted(topic: Path, tmp_path: Path, lock: Path, how: str) -> None:
+    git_run(topic, "branch", "copy", "topic")
     if how == "main checkout":
         git_run(topic, "checkout", "-q", "topic")
     else:
@@ -185,5 +197,5 @@ def test_a_branch_in_use_is_never_deleted(topic: Path, tmp_path: Path, how: str)
         with pytest.raises(AssertionError):
             git_run(tmp_path / "wt", "rebase", "main")
         assert git.current_branch(tmp_path / "wt") is None
-    assert not git.delete_branch(topic, "topic", only_if_at=tip)
+    assert not git.delete_branch(topic, "topic", lock=lock)
     assert "topic" in git.branches(topic)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import stat
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,87 +11,13 @@ import pytest
 
 from swarm_core import git
 from swarm_core.errors import Conflict, InvalidInput, NotFound
+from tests.preserving import REF, Bench, commit_files, fingerprint
 from tests.support import git_run, make_repo
-
-REF = "refs/swarm/preserved/work-1-a1/20260101T000000Z"
-
-
-class Bench:
-    """A repository with one worktree on branch `b`, which can be preserved, removed and restored."""
-
-    def __init__(self, repo: Path, place: Path) -> None:
-        self.repo = repo
-        self.path = place / "wt"
-        self.lock = place / "repo.lock"
-        git.add_worktree(repo, self.path, branch="b", base_commit=git.head_commit(repo), lock=self.lock)
-
-    def run(self, *args: str) -> str:
-        return git_run(self.path, "-c", "protocol.file.allow=always", *args)
-
-    def status(self) -> str:
-        return git_run(self.path, "status", "--porcelain=v1", "-z", "--untracked-files=all")
-
-    def preserve(self) -> git.Preserved:
-        before = fingerprint(self.path), self.status(), index_bytes(self.path), refs(self.repo)
-        preserved = git.preserve(self.path, ref=REF, message="stopped")
-        assert preserved is not None
-        after = fingerprint(self.path), self.status(), index_bytes(self.path), refs(self.repo)
-        assert before == after
-        return preserved
-
-    def replace_worktree(self) -> None:
-        git.remove_worktree(self.repo, self.path, lock=self.lock, force=True)
-        if git.head_commit(self.repo) is None:
-            git.add_worktree(self.repo, self.path, branch="b", base_commit=None, lock=self.lock)
-        else:
-            git.attach_worktree(self.repo, self.path, branch="b", lock=self.lock)
-
-    def round_trip(self) -> None:
-        """Preserve, delete the worktree, make it again, restore twice: files and staging must be the same."""
-        files, status = fingerprint(self.path), self.status()
-        self.preserve()
-        self.replace_worktree()
-        assert fingerprint(self.path) != files or self.status() != status
-        for _ in range(2):
-            git.restore(self.path, ref=REF)
-            assert fingerprint(self.path) == files
-            assert self.status() == status
 
 
 @pytest.fixture
 def bench(repo: Path, tmp_path: Path) -> Bench:
     return Bench(repo, tmp_path)
-
-
-def fingerprint(root: Path) -> dict[str, tuple[str, bytes]]:
-    """Every file below `root` by name: kind or exec bit, and content."""
-    found: dict[str, tuple[str, bytes]] = {}
-    for path in root.rglob("*"):
-        if ".git" in path.relative_to(root).parts or (path.is_dir() and not path.is_symlink()):
-            continue
-        name = str(path.relative_to(root))
-        if path.is_symlink():
-            found[name] = ("link", os.fsencode(path.readlink()))
-        else:
-            found[name] = ("x" if path.stat().st_mode & stat.S_IXUSR else "-", path.read_bytes())
-    return found
-
-
-def index_bytes(path: Path) -> bytes:
-    index = Path(git_run(path, "rev-parse", "--absolute-git-dir")) / "index"
-    return index.read_bytes() if index.exists() else b""
-
-
-def refs(repo: Path) -> str:
-    return git_run(repo, "for-each-ref", "refs/heads", "refs/tags", "refs/remotes")
-
-
-def commit_files(repo: Path, files: dict[str, bytes]) -> None:
-    for name, content in files.items():
-        (repo / name).parent.mkdir(parents=True, exist_ok=True)
-        (repo / name).write_bytes(content)
-    git_run(repo, "add", "-A", "-f")
-    git_run(repo, "commit", "-q", "-m", "more files")
 
 
 def test_a_clean_worktree_on_its_branch_stores_nothing(bench: Bench) -> None:
@@ -397,13 +323,11 @@ def test_a_submodule_that_is_not_initialised_is_no_work(with_submodule: Bench) -
     bench.round_trip()
 
 
-def test_a_clean_submodule_is_no_work_but_is_not_removed_without_force(with_submodule: Bench) -> None:
+def test_a_clean_submodule_is_no_work_and_goes_with_its_worktree(with_submodule: Bench) -> None:
     bench = with_submodule
     bench.run("submodule", "-q", "update", "--init")
     assert git.preserve(bench.path, ref=REF, message="x") is None
-    with pytest.raises(Conflict):
-        git.remove_worktree(bench.repo, bench.path, lock=bench.lock)
-    git.remove_worktree(bench.repo, bench.path, lock=bench.lock, force=True)
+    bench.remove()
     assert not bench.path.exists()
 
 
@@ -426,6 +350,34 @@ def test_work_inside_a_submodule_survives_the_removal_of_its_worktree(with_submo
         assert fingerprint(bench.path) == files
     assert git_run(inner, "rev-parse", "HEAD") == commit
     assert git.current_branch(inner) == "inner-branch"
+
+
+@pytest.mark.parametrize("how", ["deinit", "rm", "folder"])
+def test_what_a_submodule_whose_folder_is_gone_has_committed_comes_back(with_submodule: Bench, how: str) -> None:
+    bench = with_submodule
+    bench.run("submodule", "-q", "update", "--init")
+    inner = bench.path / "lib"
+    git_run(inner, "checkout", "-q", "-b", "inner-branch")
+    (inner / "src" / "app.py").write_bytes(b"committed inside\r\n")
+    git_run(inner, "commit", "-q", "-am", "inside")
+    commit = git_run(inner, "rev-parse", "HEAD")
+    (inner / "src" / "app.py").write_bytes(b"stashed inside\r\n")
+    git_run(inner, "stash", "-q")
+    stash = git_run(inner, "rev-parse", "refs/stash")
+    if how == "deinit":
+        bench.run("submodule", "-q", "deinit", "-f", "lib")
+    elif how == "rm":
+        bench.run("rm", "-q", "-f", "lib")
+        bench.run("commit", "-q", "-m", "without it")
+    else:
+        shutil.rmtree(inner)
+    bench.preserve()
+    bench.replace_worktree()
+    modules = Path(bench.run("rev-parse", "--path-format=absolute", "--git-dir")) / "modules" / "lib"
+    for _ in range(2):
+        git.restore(bench.path, ref=REF)
+        found = git_run(modules, "--git-dir=.", "rev-parse", "inner-branch", "refs/stash")
+        assert found.split() == [commit, stash]
 
 
 def test_nested_repositories_at_any_depth_come_back(bench: Bench) -> None:
@@ -486,10 +438,68 @@ def test_configuration_and_hooks_are_the_same_bytes_after_everything(bench: Benc
     bench.round_trip()
     git.change_stats(bench.path, git.head_commit(bench.repo))
     git.predict_merge(bench.repo, "main", "b")
-    git.remove_worktree(bench.repo, bench.path, lock=bench.lock, force=True)
-    assert git.delete_branch(bench.repo, "b", merged_into="main")
+    bench.remove()
+    assert git.delete_branch(bench.repo, "b", lock=bench.lock)
     assert theirs() == before
     assert fingerprint(bench.repo) == main_checkout
+
+
+def lose(repo: Path, oid: str) -> None:
+    (repo / ".git" / "objects" / oid[:2] / oid[2:]).unlink()
+
+
+def empty(repo: Path, oid: str) -> None:
+    """What a power loss leaves of an object that was not synced."""
+    place = repo / ".git" / "objects" / oid[:2] / oid[2:]
+    place.chmod(0o644)
+    place.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [lose, empty])
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("where", [".", "inner"])
+def test_a_file_whose_content_the_repository_has_lost_is_stored_though_it_is_unchanged(
+    bench: Bench, damage: Callable[[Path, str], None], staged: bool, where: str
+) -> None:
+    if where == "inner":
+        bench.run("worktree", "add", "-q", "-b", "inner", "inner")
+    root = bench.path / where
+    (root / "only.txt").write_text("the only copy\n")
+    git_run(root, "add", "-A", ".")
+    if not staged:
+        git_run(root, "commit", "-q", "-m", "only")
+    os.utime(root / "only.txt", (1, 1))
+    git_run(root, "update-index", "-q", "--refresh")
+    git_run(root, "write-tree")
+    oid = git_run(root, "rev-parse", ":only.txt")
+    damage(bench.repo, oid)
+    bench.remove()
+    assert git_run(bench.repo, "cat-file", "blob", oid) == "the only copy"
+    git_run(bench.repo, "gc", "-q", "--prune=now")
+    assert git_run(bench.repo, "cat-file", "blob", oid) == "the only copy"
+
+
+@pytest.mark.parametrize(
+    "then", ["the index is deleted", "the file is touched", "only a copy of it is left", "it is ignored instead"]
+)
+def test_a_lost_content_is_stored_again_however_git_sees_its_file(bench: Bench, then: str) -> None:
+    (bench.path / "only.txt").write_text("the only copy\n")
+    bench.run("add", "-A")
+    bench.run("commit", "-q", "-m", "only")
+    oid = bench.run("rev-parse", "HEAD:only.txt")
+    lose(bench.repo, oid)
+    if then == "the index is deleted":
+        Path(bench.run("rev-parse", "--path-format=absolute", "--git-path", "index")).unlink()
+    elif then == "the file is touched":
+        os.utime(bench.path / "only.txt", (1, 1))
+    elif then == "it is ignored instead":
+        bench.run("rm", "-q", "--cached", "only.txt")
+        (bench.path / ".gitignore").write_text("only.txt\n")
+    else:
+        (bench.path / "only.txt").rename(bench.path / "copy.txt")
+    bench.remove()
+    git_run(bench.repo, "gc", "-q", "--prune=now")
+    assert git_run(bench.repo, "cat-file", "blob", oid) == "the only copy"
 
 
 def test_restoring_refuses_to_overwrite_newer_work_and_changes_nothing(bench: Bench) -> None:
@@ -506,6 +516,32 @@ def test_restoring_refuses_to_overwrite_newer_work_and_changes_nothing(bench: Be
     assert caught.value.code == "RESTORE_WOULD_OVERWRITE"
     assert caught.value.details["files"] == ["new.txt", "src/app.py"]
     assert fingerprint(bench.path) == files
+
+
+@pytest.mark.parametrize("name", ["README.md", "new.txt", "other.txt"])
+def test_restoring_refuses_to_drop_what_is_staged_since(bench: Bench, name: str) -> None:
+    (bench.path / "README.md").write_text("preserved\n")
+    (bench.path / "new.txt").write_text("preserved\n")
+    bench.run("add", "-A")
+    bench.preserve()
+    bench.replace_worktree()
+    before = (bench.path / name).read_bytes() if (bench.path / name).exists() else None
+    (bench.path / name).write_text("newer\n")
+    bench.run("add", name)
+    if before is None:
+        (bench.path / name).unlink()
+    else:
+        (bench.path / name).write_bytes(before)
+    files, status = fingerprint(bench.path), bench.status()
+    with pytest.raises(Conflict) as caught:
+        git.restore(bench.path, ref=REF)
+    assert caught.value.code == "RESTORE_WOULD_OVERWRITE"
+    assert caught.value.details["files"] == [name]
+    assert (fingerprint(bench.path), bench.status()) == (files, status)
+    assert bench.run("show", f":{name}") == "newer"
+    bench.run("reset", "-q")
+    git.restore(bench.path, ref=REF)
+    assert (bench.path / "new.txt").read_text() == "preserved\n"
 
 
 def test_a_folder_in_the_way_of_a_file_is_refused(bench: Bench) -> None:
@@ -528,7 +564,7 @@ def test_work_is_restored_onto_a_branch_that_went_on(bench: Bench) -> None:
     bench.replace_worktree()
     (bench.path / "README.md").write_text("later commit\n")
     bench.run("commit", "-q", "-am", "later")
-    assert git.restore(bench.path, ref=REF) == ["new.txt"]
+    assert git.restore(bench.path, ref=REF).files == ["new.txt"]
     assert bench.status() == "?? new.txt\0"
     assert (bench.path / "README.md").read_text() == "later commit\n"
 

@@ -170,6 +170,11 @@ def leave_nameless_admin(repo: Path, path: Path) -> None:
     (repo / ".git" / "worktrees" / "wt" / "gitdir").unlink()
 
 
+def leave_empty_dot_git(repo: Path, path: Path) -> None:
+    leave_initializing(repo, path)
+    (path / ".git").write_bytes(b"")
+
+
 @pytest.mark.parametrize(
     "leave",
     [
@@ -177,6 +182,7 @@ def leave_nameless_admin(repo: Path, path: Path) -> None:
         leave_without_head,
         leave_only_admin,
         leave_only_dot_git,
+        leave_empty_dot_git,
         leave_admin_without_dot_git,
         leave_nameless_admin,
     ],
@@ -208,6 +214,70 @@ def test_git_killed_at_any_moment_of_the_checkout_can_be_repeated(
     git.add_worktree(large, path, branch="b", base_commit=head(large), lock=lock)
     check_whole(large, path, "b")
     assert len(list(path.glob("file-*"))) == FILES
+
+
+def killed_checkout(repo: Path, path: Path) -> None:
+    """What a checkout leaves that was killed among its files: some are whole, one is begun, others are missing."""
+    git_run(repo, "worktree", "add", "-q", "--no-checkout", "-b", "b", str(path))
+    (path / "file-1").write_text("1\n" * 20)
+    (path / "file-2").write_text("2\n" * 7)
+    (path / "file-3").write_text("")
+
+
+@pytest.mark.parametrize("attach", [False, True])
+def test_a_repeated_checkout_never_overwrites_an_edit_made_meanwhile(
+    large: Path, tmp_path: Path, lock: Path, attach: bool
+) -> None:
+    path = tmp_path / "wt"
+    killed_checkout(large, path)
+    (path / "README.md").write_text("edited meanwhile\n")
+    (path / "src").mkdir()
+    (path / "src" / "app.py").write_text("print('hello')\n# added\n")
+    (path / "new.txt").write_text("mine\n")
+    if attach:
+        git.attach_worktree(large, path, branch="b", lock=lock)
+    else:
+        git.add_worktree(large, path, branch="b", base_commit=head(large), lock=lock)
+    assert (path / "README.md").read_text() == "edited meanwhile\n"
+    assert (path / "src" / "app.py").read_text() == "print('hello')\n# added\n"
+    assert git_run(path, "status", "--porcelain") == "M README.md\n M src/app.py\n?? new.txt"
+    assert (path / "file-2").read_text() == "2\n" * 20
+
+
+def test_an_edit_where_a_folder_must_be_refuses_the_repeated_checkout(
+    large: Path, tmp_path: Path, lock: Path
+) -> None:
+    path = tmp_path / "wt"
+    killed_checkout(large, path)
+    (path / "src").write_text("a file of mine\n")
+    with pytest.raises(Conflict) as caught:
+        git.add_worktree(large, path, branch="b", base_commit=head(large), lock=lock)
+    assert caught.value.code == "WORKTREE_EXISTS"
+    assert (path / "src").read_text() == "a file of mine\n"
+
+
+def test_a_repeated_adoption_never_overwrites_an_edit_made_meanwhile(
+    large: Path, tmp_path: Path, lock: Path
+) -> None:
+    git.add_pooled(large, tmp_path / "p", commit=head(large), lock=lock)
+    for number in range(5):
+        (large / f"file-{number}").write_text(f"newer {number}\n")
+    git_run(large, "rm", "-q", "file-5", "file-6")
+    (large / "added").write_text("added\n")
+    git_run(large, "add", "-A")
+    git_run(large, "commit", "-q", "-m", "newer")
+    path = tmp_path / "wt"
+    git_run(large, "worktree", "move", str(tmp_path / "p"), str(path))
+    (large / ".git" / "worktrees" / "p" / "swarm-adopting").touch()
+    (path / "file-0").write_text("newer 0\n")
+    (path / "file-1").write_text("new")
+    (path / "file-2").write_text("edited meanwhile\n")
+    (path / "file-5").write_text("edited meanwhile too\n")
+    git.adopt_pooled(large, tmp_path / "p", path, branch="b", base_commit=head(large), lock=lock)
+    assert git_run(path, "status", "--porcelain") == "M file-2\n?? file-5"
+    assert (path / "file-2").read_text() == "edited meanwhile\n"
+    assert (path / "file-5").read_text() == "edited meanwhile too\n"
+    assert git_run(path, "symbolic-ref", "HEAD") == "refs/heads/b"
 
 
 def kill_after(argv: list[str], seconds: float) -> None:
@@ -351,69 +421,6 @@ def test_worktrees_work_again_after_the_repository_moved(repo: Path, tmp_path: P
     repo.rename(tmp_path / "moved")
     git.repair_worktrees(tmp_path / "moved", [tmp_path / "a"])
     check_whole(tmp_path / "moved", tmp_path / "a", "b")
-
-
-def test_a_clean_worktree_is_removed_twice_and_leaves_nothing(repo: Path, tmp_path: Path, lock: Path) -> None:
-    place = tmp_path / "wts" / "a"
-    git.add_worktree(repo, place, branch="b", base_commit=head(repo), lock=lock)
-    for _ in range(2):
-        git.remove_worktree(repo, place, lock=lock)
-    assert list(place.parent.iterdir()) == []
-    assert len(git.list_worktrees(repo)) == 1
-    assert git.branches(repo) == {"main", "b"}
-
-
-@pytest.mark.parametrize("kind", ["changed", "untracked", "staged", "hidden", "lost commit"])
-def test_removing_refuses_work_that_would_be_lost(repo: Path, tmp_path: Path, lock: Path, kind: str) -> None:
-    place = tmp_path / "a"
-    git.add_worktree(repo, place, branch="b", base_commit=head(repo), lock=lock)
-    if kind == "hidden":
-        git_run(place, "update-index", "--assume-unchanged", "README.md")
-    if kind in {"changed", "staged", "hidden"}:
-        (place / "README.md").write_text("mine\n")
-    if kind == "untracked":
-        (place / "new.txt").write_text("mine\n")
-    if kind == "staged":
-        git_run(place, "add", "-A")
-    if kind == "lost commit":
-        git_run(place, "checkout", "-q", "--detach")
-        git_run(place, "commit", "-q", "--allow-empty", "-m", "nowhere")
-    with pytest.raises(Conflict):
-        git.remove_worktree(repo, place, lock=lock)
-    assert (place / "README.md").exists()
-    git.remove_worktree(repo, place, lock=lock, force=True)
-    assert not place.exists()
-
-
-def test_a_removal_killed_half_way_is_finished(repo: Path, tmp_path: Path, lock: Path) -> None:
-    place = tmp_path / "wts" / "a"
-    git.add_worktree(repo, place, branch="b", base_commit=head(repo), lock=lock)
-    place.rename(place.parent / ".a.removed-12345678")
-    git.remove_worktree(repo, place, lock=lock)
-    assert list(place.parent.iterdir()) == []
-    assert len(git.list_worktrees(repo)) == 1
-
-
-def test_removing_a_folder_that_is_no_worktree_is_refused(repo: Path, tmp_path: Path, lock: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "file").write_text("x")
-    with pytest.raises(Conflict):
-        git.remove_worktree(repo, tmp_path / "mine", lock=lock, force=True)
-    with pytest.raises(InvalidInput):
-        git.remove_worktree(repo, repo, lock=lock, force=True)
-    assert (tmp_path / "mine" / "file").exists()
-    assert (repo / "README.md").exists()
-
-
-def test_read_only_folders_in_a_worktree_are_removed(repo: Path, tmp_path: Path, lock: Path) -> None:
-    place = tmp_path / "a"
-    git.add_worktree(repo, place, branch="b", base_commit=head(repo), lock=lock)
-    (place / "cache").mkdir()
-    (place / "cache" / "file").write_text("x")
-    (place / "cache").chmod(0o555)
-    git.remove_worktree(repo, place, lock=lock, force=True)
-    assert not place.exists()
-    assert not list(tmp_path.glob(".a.removed*"))
 
 
 def test_a_pooled_worktree_becomes_an_agents(large: Path, tmp_path: Path, lock: Path) -> None:

@@ -295,14 +295,21 @@ def test_a_push_is_seen(repo, forge, clock):
             ("completed", word, "failed")
             for word in ("failure", "timed_out", "cancelled", "action_required", "startup_failure", "stale")
         ),
-        ("completed", "a_new_word", "pending"),
-        *((word, None, "pending") for word in ("queued", "in_progress", "waiting", "requested", "pending", "new")),
+        *((word, None, "pending") for word in ("queued", "in_progress", "waiting", "requested", "pending")),
     ],
 )
 def test_the_result_of_a_run_is_one_of_four(repo, forge, status, conclusion, state):
     made = repo.add_check(HEAD, "ci", status, conclusion)
     (check,) = forge.checks(HEAD, "").value
     assert (check.id, check.name, check.state) == (f"run:{made}", "ci", state)
+
+
+@pytest.mark.parametrize(("status", "conclusion"), [("completed", "a_new_word"), ("new", None)])
+def test_a_word_that_github_does_not_publish_yet_is_pending(server, repo, forge, status, conclusion):
+    repo.add_check(HEAD, "ci", status, conclusion)
+    (check,) = forge.checks(HEAD, "").value
+    assert check.state == "pending"
+    server.faults.clear()
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,8 @@ def test_an_answer_of_another_shape_is_not_understood(server):
     server.repo().issues[1].number = "seven"
     failed(lambda: forge_on(server).list_pulls(""), "GITHUB_UNREACHABLE")
     failed(lambda: forge_on(server).get_pull(1, ""), "GITHUB_UNREACHABLE")
+    assert any("number" in fault for fault in server.faults), "GitHub does not send this either"
+    server.faults.clear()
 
 
 def test_a_page_of_a_proxy_is_no_answer_to_a_write(server):
@@ -325,7 +327,8 @@ def test_the_stand_in_does_not_overlook_what_github_would_not_know(server):
     forge = forge_on(server)
     failed(lambda: forge._ask("GET", "no/such/thing"), "GITHUB_ERROR")
     forge._ask("GET", "pulls", params={"stat": "open"})
-    assert len(server.faults) == 2
-    server.faults.clear()
+    assert any("no/such/thing" in fault for fault in server.faults)
+    assert any("stat" in fault for fault in server.faults)
     failed(lambda: forge._ask("POST", "pulls", body={"titel": "x"}), "GITHUB_ERROR")
     failed(lambda: forge._ask("POST", "pulls", body={"title": "x", "head": "h", "base": 1}), "GITHUB_ERROR")
+    server.faults.clear()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from swarm_core.errors import SwarmError
+from swarm_core.errors import CommandFailed, SwarmError
 from swarm_core.models import Kind
 from swarm_core.store import events, messages, relationships
 from swarm_core.store.database import translated
@@ -140,8 +140,10 @@ def test_without_a_database_there_is_no_index(web: Web) -> None:
             web.get("/status/stream"),
             web.post("/search/stream", {"query": "word"}),
             web.get("/api/v1/instances"),
+            web.get("/api/v1/snapshot"),
         ):
             assert (answer.status, answer.code) == (409, "NO_INDEX")
+            assert str(path.parent) not in answer.body.decode()
             assert answer.json["error"]["canonical"] == "NO_INDEX"
         assert web.get("/health").status == 503
     finally:
@@ -170,6 +172,22 @@ def test_a_bug_is_500_and_tells_nothing(web: Web, monkeypatch: pytest.MonkeyPatc
     answer = web.get("/api/v1/instances")
     assert (answer.status, answer.code) == (500, "INTERNAL")
     assert b"division" not in answer.body
+
+
+def test_a_failure_outside_swarm_is_500_and_names_no_folder(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = str(web.site.settings.home)
+
+    def fail(_: object) -> None:
+        raise CommandFailed(
+            f"git -C {home}/worktrees/x failed", code="GIT_COMMAND_FAILED", hint=f"look at {home}/logs"
+        )
+
+    monkeypatch.setattr(rows, "clean", fail)
+    answer = web.get("/api/v1/instances")
+    assert (answer.status, answer.code) == (500, "GIT_COMMAND_FAILED")
+    assert answer.json["error"]["canonical"] == "INTERNAL"
+    assert answer.json["error"]["retry"] is True
+    assert home not in answer.body.decode()
 
 
 def test_the_snapshot_has_everything_a_page_shows_at_first(web: Web) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from swarm_core.errors import NotFound
 from swarm_core.forge import Check, Comment, Review
-from swarm_core.models import Pull
+from swarm_core.models import CheckRun, Pull
 from swarm_core.ops import inbox, pull_known
-from swarm_core.ops.pull_status import status
-from swarm_core.store import notices, pull_facts, pulls, queue
+from swarm_core.ops.pull_status import Policy, readiness
+from swarm_core.store import check_runs, notices, pull_facts, pulls, queue, relationships, verdicts
 from swarm_core.store.database import Database
 from swarm_core.swarm import Swarm
 from swarm_ui.web import rows
@@ -63,7 +63,7 @@ def add_pull(db: Database, instance_id: str = "work-1-a1", **changes: object) ->
 
 
 def keys(swarm: Swarm) -> list[str]:
-    return [item.id for item in inbox.board(swarm.context.db, grace=0).items()]
+    return [item.id for item in inbox.board(swarm.context.db, policy=Policy()).items()]
 
 
 def test_what_waits_longest_comes_first_and_since_when_is_the_notice(swarm: Swarm) -> None:
@@ -74,7 +74,7 @@ def test_what_waits_longest_comes_first_and_since_when_is_the_notice(swarm: Swar
     with db.write():
         notices.raise_(db, "work-1-a1", "blocked:abcdef012345", "blocked")
     (raised,) = notices.lasting(db)
-    items = inbox.board(db, grace=0).items()
+    items = inbox.board(db, policy=Policy()).items()
     assert [item.id for item in items] == ["work-2-a1:failed", "work-1-a1:blocked:abcdef012345"]
     assert items[1].need.since == raised.raised_at
 
@@ -105,7 +105,7 @@ def test_a_ready_pull_request_waits_until_swarm_or_a_person_takes_it(swarm: Swar
     assert keys(swarm) == [f"work-1-a1:pull_ready:1@{'c' * 12}"]
     with db.write():
         entry = queue.add(db, pull, method="merge", asked_by="operator")
-    board = inbox.board(db, grace=0)
+    board = inbox.board(db, policy=Policy())
     assert (board.items(), board.queued) == ([], 1)
     with db.write():
         queue.change(db, entry, state=queue.LEFT)
@@ -137,7 +137,7 @@ def test_red_checks_need_a_person_only_when_the_agent_has_read_its_mail_and_rest
 def test_a_glance_gives_every_pull_request_the_status_that_a_full_read_does(swarm: Swarm) -> None:
     db = swarm.context.db
     said = {"author": "anna", "body": "b", "at": db.now(), "trusted": True}
-    for number in range(1, 9):
+    for number in range(1, 12):
         add_instance(db, f"work-{number}-a1", status="pr_created", activity="idle")
         pull = add_pull(db, f"work-{number}-a1", draft=number == 5, mergeable=False if number == 6 else None)
         with db.write():
@@ -150,10 +150,20 @@ def test_a_glance_gives_every_pull_request_the_status_that_a_full_read_does(swar
             if number in (7, 8):
                 outdated = number == 8
                 pull_facts.replace_comments(db, pull.id, [Comment("1", outdated=outdated, **said)])
-    full = {one.pull.instance_id: status(one) for one in pull_known.facts_of(db, pulls.listed(db))}
-    glanced = {name: status(one) for name, one in inbox.board(db, grace=0).pulls.items()}
+            if number == 9:
+                verdicts.add(db, pull.instance_id, "d" * 40, "needs_work", by="review-9-a1")
+            if number == 10:
+                run = CheckRun(pull.id, pull.head_commit, "b" * 40, "make test", True, "said", db.now())
+                check_runs.put(db, run)
+            if number == 11:
+                add_instance(db, "review-11-a1", kind="review", parent_id=pull.instance_id)
+                relationships.add(db, pull.instance_id, "review-11-a1", relationships.REVIEW, head_commit="c" * 40)
+    full = {
+        one.pull.instance_id: readiness(one) for one in pull_known.facts_of(db, pulls.listed(db), policy=Policy())
+    }
+    glanced = {name: readiness(one) for name, one in inbox.board(db, policy=Policy()).pulls.items()}
     assert glanced == full
-    assert len(set(full.values())) == 8
+    assert len({found.state for found in full.values()}) == 11
 
 
 def test_many_instances_are_read_in_as_few_queries_as_few(swarm: Swarm) -> None:
@@ -165,7 +175,7 @@ def test_many_instances_are_read_in_as_few_queries_as_few(swarm: Swarm) -> None:
         add_pull(db, f"work-{number}-a1")
     assert queries(db, lambda: rows.snapshot(swarm, datetime.now(UTC))) == few
     assert few < 20
-    (first, *_) = inbox.board(db, grace=0).instances
+    (first, *_) = inbox.board(db, policy=Policy()).instances
     assert len(first.prompt) == 400
 
 
@@ -194,7 +204,7 @@ def test_status_and_ls_tell_of_pull_requests_too(short_tmp: Path, repo: Path) ->
         add_pull(swarm.context.db)
     (waiting,) = json.loads(world.command("status", "--json").stdout)["instances"]["needs_you"]
     assert waiting["id"] == "work-1-a1"
-    assert "#1 can be merged" in waiting["reason"]
+    assert "#1 can be merged: no blockers" in waiting["reason"]
     (row,) = json.loads(world.command("ls", "--json").stdout)
     assert waiting["reason"] in row["needs_you"]
     assert b"can be merged" in world.command("ls").stdout

@@ -133,6 +133,8 @@ def test_an_issue_that_github_has_no_more_is_not_worked_on_from_its_copy(
     at_github.work(swarm, "", issue=1)
     server.repo().issues[1].gone = True
     assert code_of(at_github.work, swarm, "", issue=1) == "ISSUE_NOT_FOUND"
+    assert code_of(at_github.work, swarm, "say something", issue=1) == "ISSUE_NOT_FOUND"
+    assert len(swarm.instances(include_cleaned=True)) == 1
     server.go_down()
     assert code_of(at_github.work, swarm, "", issue=1) == "GITHUB_UNREACHABLE"
 
@@ -236,6 +238,16 @@ def test_issues_without_a_forge_are_the_files_of_the_repository(world: World) ->
         assert [(i.number, i.title) for i in found.issues] == [(12, "Paint it"), (7, "Fix the parser")]
         assert [i.id for i in found.workers[7]] == [work.id]
         assert [i.number for i in swarm.issues(str(world.repo), limit=1).issues] == [12]
+
+
+def test_who_starts_work_on_an_issue_that_nobody_can_verify_is_told_so(world: World) -> None:
+    write(world.repo, 7, "# Fix the parser\n")
+    told = {n: world.command("work", "say x", "--issue", str(n), "--agent", "scripted") for n in (7, 999)}
+    assert {number: done.returncode for number, done in told.items()} == {7: 0, 999: 0}
+    assert {number: b"not be verified" in done.stdout + done.stderr for number, done in told.items()} == {
+        7: False,
+        999: True,
+    }
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001])

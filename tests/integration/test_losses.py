@@ -14,6 +14,7 @@ import pytest
 
 from swarm_core import ids, process
 from swarm_core.errors import SwarmError
+from swarm_core.git.removal import aside_of
 from swarm_core.models import Instance
 from swarm_core.store import instances
 from swarm_core.swarm import Swarm
@@ -70,10 +71,10 @@ def test_a_file_written_after_a_clean_was_killed_can_be_restored(world: World, c
         swarm.stop(instance.id)
     (root / "before.txt").write_text("written before the clean\n")
     crash(world, checkpoint, "clean", instance.id)
-    assert root.is_dir()
-    (root / "after.txt").write_text("written after it was killed\n")
-    (root / "before.txt").write_text("changed after it was killed\n")
-    written = files(root)
+    there = aside_of(root) if checkpoint == "clean:worktree:stored" else root
+    (there / "after.txt").write_text("written after it was killed\n")
+    (there / "before.txt").write_text("changed after it was killed\n")
+    written = files(there)
     with world.open() as swarm:
         swarm.reconcile()
         assert swarm.find(instance.id).cleaned
@@ -89,7 +90,7 @@ def test_what_a_killed_clean_stored_first_can_still_be_named(world: World) -> No
         swarm.stop(instance.id)
     (root / "notes.txt").write_text("first\n")
     crash(world, "clean:worktree:stored", "clean", instance.id)
-    (root / "notes.txt").write_text("second\n")
+    (aside_of(root) / "notes.txt").write_text("second\n")
     with world.open() as swarm:
         swarm.reconcile()
         first, second = swarm.detail(instance.id).preserved

@@ -19,6 +19,7 @@ import mcp
 import pytest
 from mcp.client.streamable_http import streamable_http_client
 
+from swarm_core.agents import table
 from swarm_core.models import Instance
 from swarm_mcp import contract, registry
 from tests.integration.mcp_fixture import Coordinated
@@ -74,10 +75,11 @@ def test_initialize_says_who_answers_what_it_can_and_which_contract_it_keeps(lin
     assert (result["protocolVersion"], result["serverInfo"]["name"]) == (VERSION, "swarm")
     assert result["serverInfo"]["version"] == contract.TOOL_VERSION
     assert {"tools", "prompts", "resources"} <= result["capabilities"].keys()
-    assert result["capabilities"]["experimental"]["swarm"] == {
-        "schemaVersion": contract.SCHEMA_VERSION,
-        "toolVersion": contract.TOOL_VERSION,
-    }
+    about = result["capabilities"]["experimental"]["swarm"]
+    assert (about["schemaVersion"], about["toolVersion"]) == (contract.SCHEMA_VERSION, contract.TOOL_VERSION)
+    assert about["capabilities"]["agents"].keys() == table.AGENTS.keys()
+    assert about["capabilities"]["agents"]["scripted"] is True
+    assert about["capabilities"]["programs"]["tmux"] is True
     for tool in ("spawn_review_instance", "create_pull_request", "send_feedback", "update_instance_status"):
         assert tool in result["instructions"]
 
@@ -248,6 +250,7 @@ VALID: dict[str, dict[str, Any]] = {
     "query_pulls": {},
     "merge_pull_request": {"instance_id": "work-99-a1"},
     "search": {"query": "q"},
+    "get_status": {},
 }
 
 
@@ -463,7 +466,7 @@ def test_a_call_that_takes_too_long_is_ended_with_its_programs(transport: str) -
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_call_too_many_is_refused_at_once(transport: str) -> None:
-    """C-009: what queues is refused; a read that is answered on the event loop takes nobody's place."""
+    """C-009: what queues is refused; a read or search that is answered on the event loop takes nobody's place."""
     with coordinated(start=transport == "http", config="queue_max = 1\n") as made:
         with made.swarm() as swarm:
             swarm.ensure_operator_token()
@@ -474,15 +477,16 @@ def test_a_call_too_many_is_refused_at_once(transport: str) -> None:
             held = line.begin("spawn_fork_instance", instance_id=own.id, prompt="say yes")
             barrier.held()
             before = made.newest_event()
-            for tool, arguments in (("search", {"query": "x"}), ("update_instance_status", {"status": "running"})):
-                error = beside.call(tool, **arguments).error
+            for prompt in ("say one", "say two"):
+                error = beside.call("spawn_fork_instance", instance_id=own.id, prompt=prompt).error
                 assert (error["code"], error["data"]["code"]) == (-32001, "QUEUE_OVERLOADED")
                 assert error["data"]["details"]["queue"] == {"max": 1, "size": 1}
             assert beside.call("query_instances").ok["you"] == "operator"
+            assert beside.call("search", query="x").ok["hits"] == []
             check_invalid(beside.call("search", query=7), "query")
             check_failure(beside.call("nothing_like_it"), "NOT_FOUND", "nothing_like_it")
             assert [e.error_code for e in made.events(after=before, name="tool:called")] == [
-                *("QUEUE_OVERLOADED", "QUEUE_OVERLOADED", None, "INVALID_REQUEST", "NOT_FOUND")
+                *("QUEUE_OVERLOADED", "QUEUE_OVERLOADED", None, None, "INVALID_REQUEST", "NOT_FOUND")
             ]
             barrier.open()
             assert held.answer().ok["fork_instance_id"]

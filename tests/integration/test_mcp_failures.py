@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from swarm_core import proc
+from swarm_core.store import relationships, tokens
 from tests.integration.broken_fixture import Broken, broken, unstarted
 from tests.integration.forging_fixture import bearer, send
+from tests.mcp_client import HttpClient
 from tests.support import git_run, wait_until
 
 __all__ = ["broken", "unstarted"]
@@ -24,14 +28,16 @@ _GIVEN_UP = 15.0
 # The database is locked
 
 
-def test_every_tool_says_that_the_database_is_locked_and_works_when_it_is_free(broken: Broken) -> None:
+def test_while_the_database_is_locked_reads_are_answered_and_every_other_tool_says_so(broken: Broken) -> None:
     work = broken.work()
     author = broken.mcp.client(broken.mcp.token(work), timeout=_GIVEN_UP)
     operator = broken.mcp.client(broken.mcp.operator_token, timeout=_GIVEN_UP)
-    asked = [
+    reads: list[tuple[HttpClient, str, dict[str, Any]]] = [
         (author, "query_instances", {}),
         (author, "query_pulls", {}),
         (author, "search", {"query": "ready"}),
+    ]
+    asked = [
         (author, "update_instance_status", {"status": "running", "message": "at it"}),
         (operator, "send_feedback", {"feedback": "x", "feedback_type": "suggestions", "instance_id": work.id}),
         (author, "spawn_fork_instance", {"prompt": "say fork"}),
@@ -41,6 +47,8 @@ def test_every_tool_says_that_the_database_is_locked_and_works_when_it_is_free(b
     ]
     with broken.locked():
         before = broken.find(work)
+        for client, tool, arguments in reads:
+            assert broken.call(client, tool, **arguments).ok, tool
         for client, tool, arguments in asked:
             broken.fails(client, tool, "DATABASE_LOCKED", category="database", **arguments)
         assert author.post(b"{}", "/hooks/stop").status == 200
@@ -50,8 +58,19 @@ def test_every_tool_says_that_the_database_is_locked_and_works_when_it_is_free(b
     feedback = broken.world.settings.instance_dir(work.id) / "feedback"
     assert not feedback.exists() or list(feedback.iterdir()) == []
     broken.settled()
-    for client, tool, arguments in asked:
+
+    def told() -> list[str]:
+        """By their times: server and worker write down what waited each for itself."""
+        found = sorted((e for e in broken.mcp.events() if e.tool_name is not None), key=lambda e: e.at)
+        return [str(e.tool_name) for e in found]
+
+    called = [tool for _, tool, _ in [*reads, *asked]]
+    wait_until(lambda: told()[: len(called)] == called, what="every call has its event")
+    for client, tool, arguments in [*reads, *asked[:-1]]:
         assert broken.call(client, tool, **arguments).ok, tool
+    client, tool, arguments = asked[-1]
+    waits = broken.call(client, tool, **arguments).payload
+    assert [reason["code"] for reason in waits["reasons"]] == ["review_pending"]
     broken.settled()
     assert broken.calls().count("DATABASE_LOCKED") == len(asked)
 
@@ -99,10 +118,36 @@ def test_a_crowd_that_meets_a_locked_database_is_not_answered_one_after_the_othe
         hook = threads.submit(author.post, b"{}", "/hooks/stop")
         wait_until(lambda: hook.done() and all(c.done() for c in asked), timeout=30, what="all are answered")
         assert hook.result().status == 200
-        assert [call.result() for call in asked] == ["DATABASE_LOCKED"] * len(crowd)
+        assert [call.result() for call in asked] == ["", "DATABASE_LOCKED"] * (len(crowd) // 2)
     unstarted.called += len(crowd)
     unstarted.settled()
     assert unstarted.find(work).status == "running"
+
+
+def test_an_overload_is_refused_at_once_while_the_database_is_locked_and_its_event_is_written_later(
+    unstarted: Broken,
+) -> None:
+    unstarted.settings |= {"queue_max": 2, "busy_timeout": 100.0}
+    unstarted.start()
+    work = unstarted.work()
+    crowd = [unstarted.mcp.operator() for _ in range(2)]
+    other = unstarted.mcp.client(unstarted.mcp.operator_token, timeout=_GIVEN_UP)
+
+    def ask(client: HttpClient) -> str:
+        return client.call("update_instance_status", status="approved", instance_id=work.id).code
+
+    with ThreadPoolExecutor(len(crowd)) as threads:
+        with unstarted.locked():
+            asked = [threads.submit(ask, client) for client in crowd]
+            wait_until(lambda: under_way(unstarted) == len(crowd), what="the queue is full")
+            refused = other.request("tools/call", {"name": "query_pulls", "arguments": {}})
+            assert refused.error["data"]["code"] == "QUEUE_OVERLOADED"
+            assert not any(call.done() for call in asked)
+            assert [e for e in unstarted.mcp.events() if e.error_code == "QUEUE_OVERLOADED"] == []
+        assert "DATABASE_LOCKED" not in [call.result(30) for call in asked]
+    unstarted.called += len(crowd) + 1
+    unstarted.settled()
+    assert unstarted.calls().count("QUEUE_OVERLOADED") == 1
 
 
 def test_a_database_that_is_locked_in_the_middle_of_a_spawn_leaves_one_instance_at_most(broken: Broken) -> None:
@@ -235,12 +280,12 @@ def test_a_branch_in_the_way_is_an_error_and_a_lock_that_a_dead_git_left_is_not(
     work = broken.work()
     author = broken.mcp.agent(work)
     git_run(broken.world.repo, "branch", "fork")
-    broken.fails(author, "spawn_fork_instance", "WORKTREE_EXISTS", category="state")
+    broken.fails(author, "spawn_fork_instance", "BRANCH_BLOCKED", category="state")
     git_run(broken.world.repo, "branch", "-D", "fork")
     locks = [
         Path(git_run(Path(work.worktree_path), "rev-parse", "--absolute-git-dir")) / "index.lock",
         broken.world.repo / ".git" / "index.lock",
-        broken.world.repo / ".git" / "refs" / "heads" / "fork" / "fork-a2.lock",
+        broken.world.repo / ".git" / "refs" / "heads" / "fork" / "fork-a1.lock",
     ]
     for lock in locks:
         lock.parent.mkdir(exist_ok=True)
@@ -307,3 +352,42 @@ def test_an_agent_whose_program_is_missing_or_does_not_start_is_an_error(broken:
     program.chmod(0o755)
     broken.fails(author, "spawn_fork_instance", "AGENT_START_FAILED", category="external")
     broken.settled()
+
+
+def test_when_tmux_hangs_altogether_a_review_is_undone_in_the_record_at_once_and_a_retry_works(
+    unstarted: Broken,
+) -> None:
+    unstarted.start(MCP_TOOL_TIMEOUT="4000")
+    work = unstarted.work()
+    author = unstarted.mcp.agent(work)
+    with unstarted.hanging("tmux"):
+        began = time.monotonic()
+        error = unstarted.fails(author, "spawn_review_instance", "TOOL_TIMEOUT", category="external")
+        assert time.monotonic() - began < 10  # tmux alone is given 10 s, and its undo another 10
+        assert error["details"]["undoing"]
+        assert unstarted.find(work).status == "running"
+        with unstarted.mcp.swarm() as swarm:
+            (link,) = relationships.of(swarm.context.db, work.id)
+            review = swarm.find(link.child_id)
+            assert (review.status, link.verdict) == ("failed", "none")
+            assert not tokens.has_valid(swarm.context.db, "instance", review.id)
+    unstarted.settled()
+    assert unstarted.find(review).cleaned
+    assert unstarted.call(author, "spawn_review_instance").ok["review_instance_id"] != review.id
+    unstarted.settled()
+
+
+@pytest.mark.parametrize("tool", ["spawn_fork_instance", "create_pull_request"])
+def test_when_git_hangs_a_call_ends_at_its_limit_and_a_retry_works(unstarted: Broken, tool: str) -> None:
+    given = {"title": "Add it", "description": "It is added."} if tool == "create_pull_request" else {}
+    unstarted.start(MCP_TOOL_TIMEOUT="3000")
+    work = unstarted.work()
+    author = unstarted.mcp.agent(work)
+    with unstarted.hanging("git"):
+        began = time.monotonic()
+        unstarted.fails(author, tool, "TOOL_TIMEOUT", category="external", **given)
+        assert time.monotonic() - began < 10
+        assert unstarted.find(work).status == "running"
+    unstarted.settled()
+    assert unstarted.call(author, tool, **given).ok
+    unstarted.settled()

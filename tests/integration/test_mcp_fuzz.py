@@ -51,6 +51,7 @@ CALLS = {
     "update_instance_status": 80,
     "spawn_review_instance": 60,
     "spawn_fork_instance": 40,
+    "get_status": 60,
 }
 
 
@@ -84,8 +85,7 @@ def test_no_arguments_are_too_odd_for_a_tool(target: Target, tool: str) -> None:
 
 def was_taken(message: dict[str, Any]) -> bool:
     """Whether it was looked at as a call of a tool, and so is an event."""
-    error = message.get("error", {})
-    return "result" in message or "Invalid arguments" in error.get("message", "")
+    return "result" in message or message.get("error", {}).get("data", {}).get("tool_name") is not None
 
 
 # Messages

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
 from swarm_core.store import events
 from swarm_core.store.database import Database
+from swarm_mcp.backlog import Backlog
 from swarm_mcp.loop import LoopStore, Telling
+from tests.integration.test_store import exclusively_locked
 from tests.world import World
 
 
 @pytest.fixture
 def store(world: World) -> Iterator[LoopStore]:
-    world.home.mkdir(parents=True)
-    made = LoopStore(world.settings)
-    yield made
-    made.close()
+    with world.open() as swarm, contextlib.closing(LoopStore(world.settings, swarm.context.db)) as made:
+        yield made
 
 
 def telling(who: str) -> Telling:
@@ -78,3 +79,32 @@ def test_of_calls_that_were_all_given_up_nothing_is_written(store: LoopStore) ->
 
     asyncio.run(give_up())
     assert told(store) == ["the next"]
+
+
+def test_events_that_cannot_be_written_are_written_later_in_order(store: LoopStore) -> None:
+    async def note() -> None:
+        with exclusively_locked(store.db.path):
+            for number in range(20):
+                store.note(telling(str(number)))
+                await asyncio.sleep(0)
+            assert told(store) == []
+
+    asyncio.run(note())
+    assert store.backlog.flush(20)
+    assert told(store) == [str(number) for number in range(20)]
+
+
+def test_what_a_full_backlog_drops_is_counted_and_told(world: World) -> None:
+    with world.open() as swarm:
+        db = swarm.context.db
+        backlog = Backlog(db, most=3)
+        with exclusively_locked(db.path):
+            for number in range(5):
+                backlog.add(telling(str(number)))
+        assert backlog.flush(20)
+        backlog.close(5)
+        found = [
+            (e.name, e.actor, e.metadata) for e in events.after(db, 0) if e.name.startswith(("tool", "events"))
+        ]
+        assert [actor for name, actor, _ in found if name == "tool:called"] == ["0", "1", "2"]
+        assert [details for name, _, details in found if name == "events:dropped"] == [{"count": 2}]

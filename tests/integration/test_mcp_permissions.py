@@ -29,6 +29,8 @@ READS = {
     "query_pulls": "everyone-reads-pulls",
     "search": "everyone-searches",
 }
+# Tools that act on no instance.
+ON_NOBODY = (*READS, "get_status")
 # tool -> what an agent of a kind must be to the instance -> the rule that then allows it. All else is denied.
 BY_AGENTS: dict[str, dict[tuple[str, str], str]] = {
     "spawn_review_instance": {("work", "self"): "own-review", ("fork", "self"): "own-review"},
@@ -46,6 +48,7 @@ BY_AGENTS: dict[str, dict[tuple[str, str], str]] = {
     "send_feedback": {("review", "reviewer_of"): "reviewer-feedback"},
     "update_instance_status": {(kind, "self"): "own-status" for kind in AGENTS},
     "merge_pull_request": {},
+    "get_status": {},
 }
 # tool -> the rule for people, and the scope without which an automation is not let through to it.
 BY_PEOPLE = {
@@ -58,6 +61,7 @@ BY_PEOPLE = {
     "query_instances": ("everyone-queries", "read"),
     "query_pulls": ("everyone-reads-pulls", "read"),
     "search": ("everyone-searches", "read"),
+    "get_status": ("person-status-of-all", "read"),
 }
 TOOLS = tuple(BY_PEOPLE)
 SCOPES = ("read", "review", "feedback", "pulls", "merge", "status", "spawn", "metrics")
@@ -73,6 +77,7 @@ EFFECTIVE: dict[str, dict[str, Any]] = {
     "query_instances": {},
     "query_pulls": {},
     "search": {"query": "anything"},
+    "get_status": {},
 }
 # A call that is allowed comes as far as the operation, which refuses the text before it changes anything.
 HARMLESS = EFFECTIVE | {
@@ -147,7 +152,7 @@ def make_fleet(mcp: Coordinated) -> Fleet:
         work = finished_work(mcp.world, swarm)
         fork = swarm.fork(work.id, "say forked")
         commit(fork, "forked.txt")
-        adhoc = mcp.world.work(swarm, "")
+        adhoc = mcp.world.work(swarm, "", adhoc=True)
         commit(adhoc, "adhoc.txt")
         others = [finished_work(mcp.world, swarm) for _ in range(5)]
         reviewed, origin, child, as_if, stranger = others
@@ -229,27 +234,31 @@ def denied_by(tool: str, caller: Caller) -> str:
 
 def check(read: Ledger, client: Client, tool: str, caller: Caller, case: Case) -> str:
     """Make the call; what is wrong with its outcome, or "" when it is as written here."""
-    if tool in READS:
+    if tool in ON_NOBODY:
         case = replace(case, relation="none")  # who reads acts on nobody
     rule = rule_for(tool, caller, case.relation)
     arguments = dict((HARMLESS if rule else EFFECTIVE)[tool])
-    if case.named:
+    if case.named and tool != "get_status":
         arguments["instance" if tool == "search" else "instance_id"] = case.target
     before, newest = read.state(), read.newest()
     answer = client.call(tool, **arguments)
-    told = [e for e in read.events(newest) if e.tool_name is not None or e.name == "auth:refused"]
+    told = wait_until(lambda: calls_since(read, newest), what=f"the event of {tool}")  # a read may come before it
     expected = outcome(tool, caller, case, rule)
     found = seen(answer, told)
     if found != expected:
         return ", ".join(f"{k}: {found[k]!r} and not {v!r}" for k, v in expected.items() if found[k] != v)
     after = read.state()
     wrote = [name for name in after if after[name] != before[name]]
-    may = ["requests"] if rule and tool not in READS and (case.named or caller.is_agent) else []
+    may = ["requests"] if rule and tool not in ON_NOBODY and (case.named or caller.is_agent) else []
     return "" if wrote == may else f"changed {wrote}"
 
 
+def calls_since(read: Ledger, newest: int) -> list[Row]:
+    return [e for e in read.events(newest) if e.tool_name is not None or e.name == "auth:refused"]
+
+
 def outcome(tool: str, caller: Caller, case: Case, rule: str | None) -> dict[str, Any]:
-    about = None if tool in READS else case.target
+    about = None if tool in ON_NOBODY else case.target
     about = about or (caller.actor if caller.is_agent else None)
     known: dict[str, Any] = {"events": 1, "actor": caller.actor, "tool": tool, "instance": about}
     if tool in NAMES_ITS_TARGET and not case.named:
@@ -260,10 +269,10 @@ def outcome(tool: str, caller: Caller, case: Case, rule: str | None) -> dict[str
         )
     if rule is None:
         why = denied_by(tool, caller)
-        target = case.target if tool not in READS else None
+        target = case.target if tool not in ON_NOBODY else None
         details = {"rule": why, "caller": caller.kind, "relation": case.relation, "target": target}
         return known | {"event": "tool:denied", "code": "FORBIDDEN", "rule": why, "details": details}
-    if tool in READS:
+    if tool in ON_NOBODY:
         code = NO_PULL if tool == "query_pulls" and case.named else ""
         return known | {"event": "tool:called", "code": code, "rule": rule, "details": None}
     if tool == "merge_pull_request":
@@ -331,7 +340,7 @@ def test_who_may_never_use_a_tool_learns_nothing_by_naming_what_is_not_there(
 ):
     for name, client in http.items():
         caller = fleet.callers[name]
-        for tool in BY_AGENTS:
+        for tool in BY_AGENTS.keys() - set(ON_NOBODY):
             usable = any(rule_for(tool, caller, r) for r in ("self", "reviewer_of", "parent_of", "none"))
             newest = read.newest()
             answer = client.call(tool, **EFFECTIVE[tool], instance_id="work-a999")

@@ -144,7 +144,7 @@ def hire(mcp: Coordinated) -> list[Agent]:
             work = finished_work(mcp.world, swarm)
             review = swarm.request_review(work.id, reviewer_prompt="say reviewing")
             agents.append(Reviewer(mcp, review.id, mcp.token(review), work, _SEED + number))
-            other, name = mcp.world.work(swarm), f"steward{number}"
+            other, name = finished_work(mcp.world, swarm), f"steward{number}"
             token = swarm.create_token(name, ["status", "read"]).token
             agents.append(Steward(mcp, f"automation:{name}", token, other, _SEED - 1 - number))
     return agents

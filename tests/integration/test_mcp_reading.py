@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema
 import pytest
 
 from docs import source
+from swarm_core import overview
 from swarm_core.models import Instance
 from tests.integration.mcp_fixture import Coordinated
 from tests.integration.mcp_lines import TRANSPORTS, Line, coordinated, open_line
+from tests.integration.mcp_shape import TOOLS
 from tests.integration.review_fixture import finished_work, needs_work
 from tests.mcp_client import Answer, Client
 
@@ -34,7 +37,7 @@ def agents(shared: Coordinated) -> dict[str, Instance]:
         review = swarm.request_review(work.id, reviewer_prompt="say reviewing")
         needs_work(swarm, review, "Please add *a test*.\nAnd docs.")
         fork = swarm.fork(work.id, "say forked")
-        adhoc = swarm.work("", repo=str(shared.world.repo), agent="scripted")[0]
+        adhoc = swarm.work(adhoc=True, repo=str(shared.world.repo), agent="scripted")[0]
         again = swarm.request_review(work.id, reviewer_prompt="say again")
     return {"work": work, "review": again, "fork": fork, "adhoc": adhoc}
 
@@ -81,7 +84,7 @@ def test_the_tools_of_a_work_agent_are_small(shared: Coordinated, agents: dict[s
 
 
 def test_annotations_say_what_a_tool_may_do(line: Line) -> None:
-    reading = {"query_instances", "query_pulls", "search"}
+    reading = {"query_instances", "query_pulls", "search", "get_status"}
     repeatable = reading | {"create_pull_request", "merge_pull_request", "update_instance_status"}
     for name, tool in line.client.tools().items():
         told = tool["annotations"]
@@ -91,6 +94,58 @@ def test_annotations_say_what_a_tool_may_do(line: Line) -> None:
         assert told["openWorldHint"] is False
         assert tool["title"]
         assert len(tool["description"]) > 40
+
+
+def test_what_queries_return_is_what_their_schemas_say(shared: Coordinated, line: Line) -> None:
+    """Every field of every row is declared, so that a client may rely on it and a change raises the version."""
+    for tool, arguments in (
+        ("query_instances", {"include_relationships": True}),
+        ("query_instances", {"instance_id": "work-a1"}),
+        ("query_pulls", {"include_over": True}),
+        ("search", {"query": "work"}),
+        ("get_status", {}),
+    ):
+        found, schema = line.client.call(tool, **arguments).ok, TOOLS[tool]["outputSchema"]
+        jsonschema.validate(found, schema)
+        assert list(undeclared(found, schema)) == [], tool
+    assert line.client.call("query_instances").ok["instances"]
+
+
+def undeclared(value: Any, schema: dict[str, Any]) -> Iterator[str]:
+    if isinstance(value, list):
+        for one in value:
+            yield from undeclared(one, schema["items"])
+    elif isinstance(value, dict) and "properties" in schema:
+        yield from value.keys() - schema["properties"].keys()
+        for name in value.keys() & schema["properties"].keys():
+            yield from undeclared(value[name], schema["properties"][name])
+
+
+# The system's status
+
+
+def test_the_operator_and_automations_that_read_ask_for_the_status_of_the_system(
+    shared: Coordinated, line: Line, agents: dict[str, Instance]
+) -> None:
+    with shared.swarm() as swarm:
+        told = overview.look(swarm.context.settings)
+        token = swarm.create_token(f"watch-{line.transport}", ["read"]).token
+        other = swarm.create_token(f"other-{line.transport}", ["feedback"]).token
+    for client in (line.client, shared.client(token)):
+        found = client.call("get_status").ok
+        assert found.keys() == TOOLS["get_status"]["outputSchema"]["properties"].keys()
+        assert found["coordinator"]["pid"] == told["coordinator"]["pid"]
+        assert (found["coordinator"]["ok"], found["dashboard"]) == (True, None)
+        assert found["database"]["exists"] is True
+        assert found["instances"]["total"] == told["instances"]["total"]
+        assert found["instances"]["by_status"] == told["instances"]["by_status"]
+        assert found["tmux"]["up"] is True
+        assert str(shared.world.home) not in json.dumps(found)
+    for agent in agents.values():
+        client = shared.agent(agent)
+        assert "get_status" not in client.tools()
+        assert client.call("get_status").code == "FORBIDDEN"
+    assert shared.client(other).call("get_status").code == "FORBIDDEN"
 
 
 # Prompts

@@ -291,7 +291,7 @@ def test_a_request_that_never_ends_is_given_up(log, end):
         peer.answer(2)
         end(peer)
         assert peer.ended() == 0
-        assert [(wrong, code) for wrong, code, _ in peer.errors()] == [(1, -32000)]
+        assert [(wrong, code) for wrong, code, _ in peer.errors()] == [(1, -32603)]
 
 
 def test_shutdown_is_answered_before_exit(peer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -30,8 +29,7 @@ def test_housekeeping_goes_on_after_a_failure_that_nobody_thought_of(stopped_mcp
     folder = lock_of(stopped_mcp).parent
     stopped_mcp.stop()
     in_the_way = folder / "server-x.lock"
-    in_the_way.mkdir(parents=True)
-    os.utime(in_the_way, (0, 0))  # so old that it is to be forgotten, which a folder cannot be
+    in_the_way.symlink_to(in_the_way)  # nobody can tell how old that is
     stopped_mcp.start()
     wait_until(lambda: "housekeeping met a bug" in stopped_mcp.log.read_text(), timeout=30, what="the failure")
     path, failed_at = lock_of(stopped_mcp), time.time()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -44,6 +45,36 @@ def beside() -> Iterator[ThreadPoolExecutor]:
 
 
 # The ends of tokens
+
+
+@pytest.mark.parametrize("status", ["terminated", "failed"])
+def test_an_agent_that_ends_itself_has_no_token_from_then_on_whatever_is_in_flight(
+    town: Town, beside: ThreadPoolExecutor, status: str
+) -> None:
+    instance = town.new()
+    token = town.mcp.token(instance)
+    clients = [town.mcp.client(token) for _ in range(8)]
+    ended = threading.Event()
+
+    def ask(client: HttpClient) -> list[tuple[bool, Answer]]:
+        """Every call until one is refused, with whether it was begun after the end was answered."""
+        asked: list[tuple[bool, Answer]] = []
+        while len(asked) < 2000 and (not asked or asked[-1][1].status == 200):
+            after = ended.is_set()
+            asked.append((after, client.call("update_instance_status", status="running", message="going on")))
+        return asked
+
+    asking = [beside.submit(ask, client) for client in clients[1:]]
+    assert clients[0].call("update_instance_status", status=status).ok["status"] == status
+    ended.set()
+    series = [future.result(60) for future in asking]
+    assert {answers[-1][1].status for answers in series} == {401}
+    assert {answer.status for answers in series for after, answer in answers if after} <= {401}
+    assert clients[0].call("spawn_fork_instance").status == 401
+    changes = [e for e in town.mcp.events() if e.instance_id == instance.id and e.name == "instance:status"]
+    assert changes[-1].status_to == status
+    last = max(e.id for e in town.mcp.events() if e.tool_name and e.success and e.actor == instance.id)
+    assert last <= next(e.id for e in town.mcp.events() if e.tool_name and e.id > changes[-1].id)
 
 
 def test_a_stopped_agent_s_token_ends(town: Town):

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from swarm_core import github
-from swarm_core.forge import Known, Look
+from swarm_core.forge import Known, Look, MergeMethod
 from swarm_core.models import Instance
-from swarm_core.ops import pull_look, queue
+from swarm_core.ops import merging, pull_look, queue
+from swarm_core.ops.pull_status import readiness
 from swarm_core.ops.pulls import forge_of
-from swarm_core.store import pulls
+from swarm_core.store import pulls, verdicts
 from swarm_core.swarm import Swarm
 from tests.fakes.github_repo import Pull as RepoPull
 from tests.fakes.github_repo import Repo
@@ -176,3 +177,88 @@ def queued(hub: HubWorld, swarm: Swarm, name: str) -> Instance:
     work, _ = hub.proposed(swarm, name)
     swarm.pulls.enqueue(work.id)
     return work
+
+
+def test_our_own_verdict_holds_for_a_pull_request_at_github_until_a_person_overrides_it(hub: HubWorld) -> None:
+    with hub.open() as swarm:
+        work, pull = hub.proposed(swarm, "one.txt")
+        with swarm.context.db.write():
+            verdicts.add(swarm.context.db, work.id, pull.head_commit, "needs_work", by="review-9-a1")
+        refused = refusal(swarm.pulls.merge, work.id)
+        assert (refused.code, refused.details["reasons"][0]["code"]) == ("PULL_NOT_MERGEABLE", "changes_requested")
+        assert swarm.pulls.merge(work.id, anyway="seen it", actor="kim").state == "merged"
+        said = git_run(hub.bare, "log", "-1", "--format=%(trailers:key=Merged-anyway,valueonly)", "main")
+        assert said.strip() == "seen it (by kim)"
+
+
+def test_a_check_that_failed_in_the_queue_is_over_when_the_base_at_github_has_changed(
+    hub: HubWorld, check: Check
+) -> None:
+    check.use(hub)
+    with hub.open() as swarm:
+        work = queued(hub, swarm, "bad.txt")
+        assert swarm.pulls.run_queue() == 0
+        hub.look(swarm)
+        assert [str(r.code) for r in readiness(swarm.pulls.of(work.id)).blockers] == ["checks_failed"]
+        assert refusal(swarm.pulls.merge, work.id).code == "CHECK_FAILED"
+        other, _ = hub.proposed(swarm, "other.txt")
+        assert swarm.pulls.merge(other.id).state == "merged"
+        assert swarm.pulls.merge(work.id).state == "merged"  # GitHub alone checks what is merged there directly
+
+
+def on_top_of_a_refused_commit(hub: HubWorld, swarm: Swarm) -> tuple[Instance, Instance]:
+    """Two works: the commit of the first is sent back, and the second proposes it with one more on top."""
+    first, _ = hub.proposed(swarm, "one.txt")
+    second = hub.work(swarm)
+    git_run(Path(second.worktree_path), "reset", "-q", "--hard", first.branch)
+    commit(second, "two.txt")
+    hub.open_pull(swarm, second)
+    with swarm.context.db.write():
+        verdicts.add(swarm.context.db, first.id, pull_of(swarm, first).head_commit, "needs_work", by="kim")
+    return first, second
+
+
+def test_a_refused_commit_below_the_head_is_not_merged_there(hub: HubWorld) -> None:
+    with hub.open() as swarm:
+        _, second = on_top_of_a_refused_commit(hub, swarm)
+        before = hub.remote_tip("main")
+        assert [str(r.code) for r in readiness(swarm.pulls.of(second.id)).blockers] == ["review_outdated"]
+        assert refusal(swarm.pulls.merge, second.id).details["reasons"][0]["code"] == "review_outdated"
+        swarm.pulls.merge(second.id, auto=True)
+        hub.look(swarm)
+        swarm.pulls.enqueue(second.id)
+        assert (swarm.pulls.run_queue(), hub.remote_tip("main")) == (0, before)
+
+
+def test_what_the_repository_here_says_of_the_base_does_not_hide_a_refused_commit(hub: HubWorld) -> None:
+    """An agent can write every ref; where the base is there counts when it is merged there."""
+    with hub.open() as swarm:
+        first, second = on_top_of_a_refused_commit(hub, swarm)
+        before = hub.remote_tip("main")
+        for ref in ("refs/heads/main", "refs/remotes/origin/main"):
+            git_run(hub.repo, "update-ref", ref, first.branch)
+        hub.look(swarm)
+        assert refusal(swarm.pulls.merge, second.id).code == "PULL_NOT_MERGEABLE"
+        assert hub.remote_tip("main") == before
+
+
+def test_a_look_during_a_merge_does_not_hide_a_refused_commit(hub: HubWorld) -> None:
+    """The look believes a ref that an agent has written; the merge had read before what was stored."""
+    with hub.open() as swarm:
+        first, second = on_top_of_a_refused_commit(hub, swarm)
+        hub.look(swarm)
+        read, before = pull_of(swarm, second), hub.remote_tip("main")
+        assert read.span == f"{before}..{read.head_commit}"
+        git_run(hub.repo, "update-ref", "refs/remotes/origin/main", first.branch)
+        hub.look(swarm)
+        assert pull_of(swarm, second).span != read.span
+        forge = forge_of(swarm.context, read)
+        refused = refusal(merging.carry_out, swarm.context, forge, read, MergeMethod.SQUASH, actor="kim")
+        assert (refused.code, hub.remote_tip("main")) == ("PULL_NOT_MERGEABLE", before)
+
+
+def test_a_refused_commit_that_the_base_there_has_by_now_is_in_nobodys_way(hub: HubWorld) -> None:
+    with hub.open() as swarm:
+        first, second = on_top_of_a_refused_commit(hub, swarm)
+        git_run(hub.repo, "push", "-q", str(hub.bare), f"{first.branch}:main")
+        assert swarm.pulls.merge(second.id).state == "merged"

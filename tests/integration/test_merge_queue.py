@@ -170,7 +170,8 @@ def test_one_that_conflicts_with_another_waits_for_it_and_is_asked_then(world: W
         [message] = told(swarm, works[1])
         assert "README.md" in message.body
         [asked] = swarm.pulls.queue()
-        assert (asked.conflicts, asked.hindrances) == ({"main": ["README.md"]}, [])
+        codes = [str(reason.code) for reason in asked.readiness.blockers]
+        assert (asked.conflicts, codes) == ({"main": ["README.md"]}, ["conflict"])
         assert check.runs == 1
 
 

@@ -217,6 +217,27 @@ def test_an_overlap_is_over_when_a_change_is_taken_back_or_its_agent_is_done(wor
     assert len(told(swarm, one)) == 3, "what was over and is there again is told again"
 
 
+def test_an_overlap_with_work_whose_branch_and_worktree_were_deleted_by_hand_is_over(
+    world: World, swarm: Swarm
+) -> None:
+    one, two = workers(world, swarm)
+    eye = radar(swarm)
+    for instance, number in ((one, 10), (two, 11)):
+        edit(instance, number, instance.id)
+        commit(instance)
+    look(swarm, eye)
+    assert len(found(swarm)) == 1
+    git_run(world.repo, "worktree", "remove", "--force", two.worktree_path)
+    look(swarm, eye)
+    assert len(found(swarm)) == 1, "its commit is still on the branch"
+    git_run(world.repo, "branch", "-D", two.branch)
+    look(swarm, eye)
+    assert found(swarm) == []
+    edit(one, 11, "more")
+    look(swarm, eye)
+    assert found(swarm) == []
+
+
 def test_who_waits_for_a_verdict_is_told_when_it_goes_on(world: World, swarm: Swarm) -> None:
     one, two = workers(world, swarm)
     db, eye = swarm.context.db, radar(swarm)

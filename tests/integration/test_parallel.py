@@ -169,3 +169,12 @@ def test_a_supervisor_that_looks_all_the_time_disturbs_no_spawn(world: World) ->
             assert all(finding.mended for finding in watcher.reconcile())
         assert {i.status for i in spawns.result()} == {"running"}
         assert_agreement(world, watcher)
+
+
+def test_of_two_processes_that_want_one_name_one_gets_it(world: World) -> None:
+    wanted: Call = ("work", ["say ready"], {"repo": str(world.repo), "agent": "scripted", "name": "login fix"})
+    answers = [answer for [answer] in at_once(world, [[wanted]] * 4)]
+    assert [a["code"] for a in answers if isinstance(a, dict)] == ["NAME_TAKEN"] * 3
+    with world.open() as swarm:
+        assert [i.name for i in swarm.instances(include_cleaned=True)] == ["login fix"]
+        assert_agreement(world, swarm)

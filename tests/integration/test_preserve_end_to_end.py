@@ -320,6 +320,45 @@ def test_a_repository_made_inside_the_worktree_survives_with_its_commits(world: 
         assert git_run(inner, "rev-parse", "trunk") == commit
 
 
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_worktree_that_the_agent_added_inside_its_own_survives(world: World, ignored: bool) -> None:
+    if ignored:
+        (world.repo / ".gitignore").write_text("sub/\n")
+        git_run(world.repo, "add", "-A")
+        git_run(world.repo, "commit", "-q", "-m", "ignore")
+    with world.open() as swarm:
+        instance = start(world, swarm)
+        root = Path(instance.worktree_path)
+        git_run(root, "worktree", "add", "-q", "-b", "inner", "./sub")
+        (root / "sub" / "inner.txt").write_text("not committed\n")
+        before = fingerprint(root)
+        swarm.stop(instance.id)
+        swarm.clean(instance.id)
+        assert not root.exists()
+        git_run(world.repo, "worktree", "prune")
+        swarm.restore(instance.id)
+        assert fingerprint(root) == before
+        assert git_run(root / "sub", "symbolic-ref", "HEAD") == "refs/heads/inner"
+
+
+def test_what_stays_under_the_ref_is_named_when_the_branch_went_on(world: World) -> None:
+    with world.open() as swarm:
+        instance = start(world, swarm)
+        root = Path(instance.worktree_path)
+        git_run(root, "commit", "-q", "--allow-empty", "-m", "keeps the branch")
+        (root / "staged.txt").write_text("staged\n")
+        git_run(root, "add", "-A")
+        swarm.stop(instance.id)
+        swarm.clean(instance.id)
+        tree = git_run(world.repo, "rev-parse", f"{instance.branch}^{{tree}}")
+        later = git_run(world.repo, "commit-tree", tree, "-p", instance.branch, "-m", "later")
+        git_run(world.repo, "update-ref", f"refs/heads/{instance.branch}", later)
+        swarm.restore(instance.id)
+        told = [e.metadata for e in swarm.detail(instance.id).events if e.name == "instance:restored"]
+        assert len(told[-1]["left"]) == 1
+        assert (root / "staged.txt").read_text() == "staged\n"
+
+
 def write_hook(world: World, name: str, text: str) -> None:
     hook = world.repo / ".git" / "hooks" / name
     hook.write_text(f"#!/bin/sh\n{text}\n")

@@ -95,7 +95,7 @@ def test_what_fails_inside_the_reserving_transaction_leaves_no_trace(world: Worl
 def test_only_work_and_forks_are_reviewed_and_an_adhoc_instance_when_a_person_asks(world: World) -> None:
     with world.open() as swarm:
         assert code_of(swarm.request_review, "work-a9") == "INSTANCE_NOT_FOUND"
-        adhoc = world.work(swarm, "")
+        adhoc = world.work(swarm, "", adhoc=True)
         assert adhoc.kind == "adhoc"
         commit(adhoc)
         assert code_of(swarm.request_review, adhoc.id, actor=adhoc.id) == "INVALID_INPUT"
@@ -277,7 +277,7 @@ def test_operations_leave_the_mark_of_used_rounds_until_the_work_is_put_away(
 
 def test_every_round_has_an_id_of_its_own_and_two_works_never_share_one(world: World) -> None:
     with world.open() as swarm:
-        work, adhoc = finished_work(world, swarm), world.work(swarm, "")
+        work, adhoc = finished_work(world, swarm), world.work(swarm, "", adhoc=True)
         commit(adhoc)
         first = swarm.request_review(work.id)
         assert first.id == "review-a1"

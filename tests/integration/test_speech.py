@@ -91,6 +91,7 @@ def test_a_screen_that_cannot_be_read_may_show_a_dialog(
     work = world.wait_idle(swarm, world.work(swarm).id)
     host = swarm.context.host(work)
     assert host.can_hear(talk(work)) == "sent"
+    monkeypatch.setattr(Look, "_panes_with_screens", lambda self, panes: [])
     monkeypatch.setattr(Look, "_capture", lambda self, panes: {})
     assert host.can_hear(talk(work)) == "unclear"
     assert host.hand_over(talk(work), "[swarm msg 0123456789ab from operator]\nsay hello") == "unclear"

@@ -24,7 +24,7 @@ def test_the_table_has_every_kind_and_nobody_approves_their_own_work() -> None:
 @pytest.mark.parametrize("kind", ["work", "fork", "adhoc"])
 def test_an_author_does_not_approve_its_work(world: World, kind: str) -> None:
     with world.open() as swarm:
-        instance = world.work(swarm, "" if kind == "adhoc" else "say hi")
+        instance = world.work(swarm, "" if kind == "adhoc" else "say hi", adhoc=kind == "adhoc")
         if kind == "fork":
             instance = swarm.fork(instance.id)
         assert instance.kind == kind
@@ -109,10 +109,20 @@ def test_what_fails_inside_the_transaction_changes_nothing(world: World) -> None
 
 def test_a_person_approves_work_and_takes_it_back(world: World) -> None:
     with world.open() as swarm:
-        work = world.work(swarm)
+        work = finished_work(world, swarm)
         assert swarm.set_status(work.id, "approved", by_person=True).status == "approved"
         assert swarm.set_status(work.id, "running", by_person=True).status == "running"
         assert [e.actor for e in named(swarm, "instance:status", work.id)][-2:] == ["operator", "operator"]
+
+
+def test_a_person_cannot_approve_work_without_a_commit(world: World) -> None:
+    with world.open() as swarm:
+        work = world.work(swarm)
+        newest = swarm.events(limit=1)[0].id
+        assert code_of(swarm.set_status, work.id, "approved", by_person=True) == "NO_CHANGES"
+        assert code_of(swarm.accept, work.id, actor="operator") == "NO_CHANGES"
+        assert swarm.find(work.id).status == "running"
+        assert "instance:status" not in [e.name for e in swarm.events(after=newest)]
 
 
 def test_a_person_gives_a_reviewers_verdict(world: World) -> None:

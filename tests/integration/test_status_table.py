@@ -11,10 +11,15 @@ import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from swarm_core.models import WORKTREE_GONE, Instance
+from swarm_core.agents import table
+from swarm_core.models import WORKTREE_GONE, Activity, Instance, Source
+from swarm_core.store import instances
+from swarm_core.store.database import utc_now
 from swarm_core.swarm import Swarm
 from tests.integration.review_fixture import commit
 from tests.support import wait_until
@@ -131,3 +136,36 @@ def test_what_is_shown(world: World, name: str) -> None:
 def has_begun(swarm: Swarm, work: Instance, prompt: str) -> bool:
     swarm.reconcile()
     return swarm.find(work.id).activity == ("busy" if prompt == "hang" else "idle")
+
+
+IDLE_SCREEN = Path(__file__).parents[1] / "fixtures" / "claude_screens" / "idle_new.txt"
+HOOKS = (
+    ("UserPromptSubmit", {"prompt": "go on"}),
+    ("StopFailure", {"error": "billing_error", "last_assistant_message": "Credit balance is too low"}),
+    ("Notification", {"notification_type": "idle_prompt", "message": "Claude is waiting for your input"}),
+)
+
+
+def test_an_error_lasts_while_the_screen_is_idle_and_shows_it_no_more(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ncat {IDLE_SCREEN}\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    with world.open() as swarm:
+        (work,) = swarm.work("look around", repo=str(world.repo), agent="claude")
+        shown = wait_until(
+            lambda: swarm.reconcile() is None or swarm.find(work.id).activity_source == "pane", what="a screen"
+        )
+        assert shown
+        readings = [reading for hook in HOOKS if (reading := table.get("claude").read_hook(*hook))]
+        for reading in readings:
+            with swarm.context.db.write():
+                activity = Activity(reading.activity)
+                instances.observe(swarm.context.db, work.id, activity, source=Source.HOOK, detail=reading.detail)
+    with world.open(clock=lambda: utc_now() + timedelta(minutes=10)) as later:
+        later.reconcile()
+        found = later.find(work.id)
+    assert (found.activity, found.activity_detail) == ("idle", "error: out of credit")

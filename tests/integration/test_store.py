@@ -124,7 +124,7 @@ def test_a_truncated_database_is_refused_and_not_touched(tmp_path: Path) -> None
 
 def test_a_database_damaged_inside_is_told_by_doctor(world: World) -> None:
     with world.open() as swarm:
-        for _ in range(300):
+        for _ in range(1000):
             with swarm.context.db.write():
                 events.add(swarm.context.db, "coordinator:started", actor="x" * 200)
         path = swarm.context.db.path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shlex
@@ -122,12 +123,12 @@ def test_a_worktree_that_cannot_be_deleted_fails_with_a_code_and_the_others_are_
         mounted(Path(stuck.worktree_path) / "node_modules")
         with pytest.raises(SwarmError) as refused:
             swarm.clean(stuck.id)
-        assert refused.value.code in ("EXTERNAL_FAILURE", "CONFLICT")
+        assert refused.value.code == "WORKTREE_KEPT"
         kill(world, other)
         swarm.reconcile()
         found = swarm.find(other.id)
         assert (found.status, found.activity, found.exit_signal) == ("failed", "exited", signal.SIGKILL)
-        assert os.strerror(16) in swarm.find(stuck.id).problem
+        assert json.loads(swarm.find(stuck.id).kept)["reason"] == "other_device"
         assert world.command("ls").returncode == 0
         unmount(world)
         swarm.reconcile()

@@ -112,9 +112,21 @@ def test_a_dead_pane_is_refused_and_the_server_lives(server: Server) -> None:
             act()
     stale = server.pane("dead")
     with pytest.raises(Conflict):
-        server.tmux._insert("dead", stale, b"as if it had died after the look")
+        server.tmux._insert("dead", stale.pane_id, b"as if it had died after the look")
     assert command.run(server.socket, ["list-buffers"]).text == ""
     assert not server.pane("alive").dead
+
+
+def test_a_paste_that_names_a_pane_of_another_instance_is_refused(server: Server) -> None:
+    """The pane of an ended session may have been seen a moment ago, and a new server counts from the start."""
+    mine, other = server.receiver("in"), server.receiver("other")
+    with pytest.raises(Conflict):
+        server.tmux.paste("in", "hello", submit=True, settle=0.0, pane_id=server.pane("other").pane_id)
+    assert command.run(server.socket, ["list-buffers"]).text == ""
+    server.tmux.paste("in", "hello", submit=True, settle=0.0, pane_id=server.pane("in").pane_id)
+    expected = BEGIN + b"hello" + END + b"\r"
+    assert received(mine, len(expected)) == expected
+    assert not other.exists() or other.read_bytes() == b""
 
 
 def test_pasting_while_programs_die_never_ends_the_server(server: Server) -> None:

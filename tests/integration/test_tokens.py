@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -345,7 +346,7 @@ def test_a_folder_in_the_way_is_told_and_changes_nothing(swarm: Swarm) -> None:
 def test_a_rotation_that_cannot_write_the_file_leaves_the_old_token_valid(swarm: Swarm) -> None:
     path = swarm.ensure_operator_token()
     before = named_events(swarm)
-    blocker = path.with_name(".operator.token.new")
+    blocker = path.with_name(f".operator.token.{os.getpid()}-{threading.get_ident()}.new")
     (blocker / "x").mkdir(parents=True)
     with pytest.raises(ExternalFailure):
         swarm.rotate_token("operator")

@@ -165,7 +165,7 @@ def test_every_row_of_version_three_is_kept(tmp_path: Path) -> None:
     assert schema(path)[0] == (3,)
     open_database(path).close()
     after = rows(path)
-    assert schema(path)[0] == (5,)
+    assert schema(path)[0] == (VERSION,)
     assert [r["name"] for r in after["_sqlite_migrations"]] == migrations.names()
     del before["_sqlite_migrations"]
     assert {table for table, was in before.items() if not was} == set()
@@ -294,7 +294,8 @@ def _killed(path: Path, statement: str) -> None:
 @pytest.mark.parametrize("version", _STARTS)
 def test_no_migration_after_these_is_forgotten_and_no_statement_is_there_twice(version: int) -> None:
     later = [n for n in migrations.names() if int(n[:4]) > version]
-    assert later == ["0003_messages", "0004_pulls", "0005_dashboard"][version - 2 :]
+    known = ["0003_messages", "0004_pulls", "0005_dashboard", "0006_kept", "0007_readiness", "0008_retention"]
+    assert later == [*known, "0009_brought"][version - 2 :]
     assert len(set(_MOMENTS[version])) == len(_MOMENTS[version])
 
 
@@ -330,3 +331,35 @@ def test_a_migration_that_fails_changes_nothing_and_succeeds_when_its_cause_is_g
         connection.execute("DROP TABLE usage")
     open_database(path).close()
     assert len(rows(path)["messages"]) == len(_STATES)
+
+
+def _given() -> Records:
+    """Verdicts as they were recorded before they had a table: of reviewers, and of people."""
+    yield "hosts", {"name": "local", "state": "up", "seen_at": AT}
+    for name in ("work-a1", "review-a1", "review-a1-r2"):
+        yield "instances", _instance(name)
+    for round_, verdict in ((1, "needs_work"), (2, "none")):
+        review_id = "review-a1" if round_ == 1 else f"review-a1-r{round_}"
+        link = {"parent_id": "work-a1", "child_id": review_id, "type": "spawned_review", "round": round_}
+        yield "relationships", link | {"head_commit": "a", "verdict": verdict, "verdict_at": AT, "created_at": AT}
+    message = {"id": "m0", "instance_id": "work-a1", "sender": "kim", "state": "seen", "body": "no"}
+    yield "messages", message | {"created_at": AT, "updated_at": AT}
+    said = {"id": "fb-1", "sender": "kim", "to_instance": "work-a1", "feedback_type": "needs_work", "body": "no"}
+    said |= {"priority": "high", "file_path": "/f.md", "message_id": "m0", "head_commit": "b"}
+    yield "feedback", said | {"created_at": "2026-01-02T00:00:00.000Z"}
+    accepted = {"at": "2026-01-03T00:00:00.000Z", "instance_id": "work-a1", "actor": "kim"}
+    yield "mcp_events", accepted | {"name": "work:accepted", "metadata": '{"commit": "c"}'}
+    yield "mcp_events", accepted | {"name": "work:accepted", "metadata": '{"commit": null}'}
+
+
+def test_verdicts_that_were_given_before_count_after_the_upgrade(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.db"
+    before = migrations.names().index("0007_readiness")
+    _at_version(path, before, stop_before="0007_readiness", records=_given())
+    with closing(open_database(path)) as db:
+        rows = db.rows('SELECT instance_id, "commit", verdict, by FROM verdicts ORDER BY id')
+        assert [tuple(row) for row in rows] == [
+            ("work-a1", "a", "needs_work", "review-a1"),
+            ("work-a1", "b", "needs_work", "kim"),
+            ("work-a1", "c", "approved", "kim"),
+        ]

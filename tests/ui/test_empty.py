@@ -43,6 +43,6 @@ def test_when_the_last_need_is_over_the_strip_goes(dashboard: Dashboard, visit: 
     page = settle(visit(dashboard).page("/"))
     expect(page.locator("#strip")).to_be_visible()
     with dashboard.world.open() as swarm:
-        swarm.accept("work-1-a1")
+        swarm.rescope("work-1-a1", "half of it")
     expect(page.locator("#strip")).to_be_hidden()
     expect(page).to_have_title("Swarm")

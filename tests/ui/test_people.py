@@ -8,15 +8,25 @@ import json
 from playwright.sync_api import expect
 
 from swarm_core.store import events
-from tests.support import wait_until
+from tests.support import git_run, wait_until
 from tests.ui.conftest import Opener
 from tests.ui.dashboard import Dashboard
 from tests.ui.places import PAGES, settle
 
 
+def committed(dashboard: Dashboard) -> dict[str, str]:
+    """Where work-1-a1 has a commit of its own, without which nothing can be approved."""
+    repo = dashboard.world.repo
+    done = git_run(repo, "commit-tree", "main^{tree}", "-p", "main", "-m", "Done")
+    git_run(repo, "branch", "swarm/work-1-a1", done)
+    return {"repo_path": str(repo), "base_branch": "main", "base_commit": git_run(repo, "rev-parse", "main")}
+
+
 def test_of_two_who_approve_at_once_one_does_and_both_see_it(dashboard: Dashboard, visit: Opener) -> None:
     with dashboard.seeding() as seeding:
-        seeding.instance("work-1-a1", needs_person="all review rounds are used", issue_title="One")
+        seeding.instance(
+            "work-1-a1", needs_person="all review rounds are used", issue_title="One", **committed(dashboard)
+        )
         seeding.instance("work-2-a1", needs_person="all review rounds are used", issue_title="Two")
     anna = visit(dashboard, link=dashboard.link(name="anna"))
     ben = visit(dashboard, link=dashboard.link(name="ben"), theme="dark")
@@ -38,7 +48,9 @@ def test_of_two_who_approve_at_once_one_does_and_both_see_it(dashboard: Dashboar
 
 def test_what_one_does_the_other_sees(dashboard: Dashboard, visit: Opener) -> None:
     with dashboard.seeding() as seeding:
-        seeding.instance("work-1-a1", needs_person="all review rounds are used", issue_title="One")
+        seeding.instance(
+            "work-1-a1", needs_person="all review rounds are used", issue_title="One", **committed(dashboard)
+        )
     one, other = (settle(visit(dashboard).page("/")) for _ in range(2))
     expect(other.locator("#strip")).to_be_visible()
     one.locator("#strip").get_by_role("button", name="Approve").first.click()

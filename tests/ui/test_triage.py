@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Page, expect
 
+from swarm_core.errors import Conflict
 from swarm_core.models import Instance, Pull
-from swarm_core.store import events, instances
+from swarm_core.store import events, instances, verdicts
 from swarm_core.swarm import Swarm
 from tests.support import git_run, wait_until
 from tests.ui.conftest import Opener
@@ -43,7 +45,7 @@ def test_five_situations_are_dealt_with_by_keyboard_alone(staffed: Dashboard, vi
     with staffed.world.open() as swarm:
         asks = staffed.world.work(swarm, "dialog rm -rf build", name="asks")
         fails = staffed.world.work(swarm, "say about to end\nexit 3", name="fails")
-        rounds = staffed.world.work(swarm, "say ready", name="rounds")
+        rounds = staffed.world.work(swarm, "write done.txt done\ncommit it is done", name="rounds")
         spent = staffed.world.work(swarm, "say ready", name="spent")
         merges = staffed.world.work(swarm, "write new.txt new\ncommit a new file", name="merges")
         until(swarm, asks.id, activity="blocked")
@@ -180,13 +182,19 @@ def test_an_action_that_fails_is_told_with_code_and_hint_and_can_be_tried_again(
 
 
 def test_the_inbox_is_worked_off_with_its_own_keys(dashboard: Dashboard, visit: Opener) -> None:
+    repo = dashboard.world.repo
+    done = git_run(repo, "commit-tree", "main^{tree}", "-p", "main", "-m", "Done")
     with dashboard.seeding() as seeding:
         for n in range(3):
+            git_run(repo, "branch", f"swarm/work-{n + 1}-a1", done)
             seeding.instance(
                 f"work-{n + 1}-a1",
                 minutes=60 - n,
                 needs_person="all review rounds are used",
                 issue_title=f"Task {n}",
+                repo_path=str(repo),
+                base_branch="main",
+                base_commit=git_run(repo, "rev-parse", "main"),
             )
     page = settle(visit(dashboard).page("/inbox"))
     expect(page).to_have_title("(3) Inbox · Swarm")
@@ -202,3 +210,44 @@ def test_the_inbox_is_worked_off_with_its_own_keys(dashboard: Dashboard, visit: 
     page.keyboard.press("a")
     wait_until(lambda: happened(dashboard, "work-2-a1", "work:accepted") == ["operator"], what="approved")
     expect(page).to_have_title("(1) Inbox · Swarm")
+
+
+def test_a_refused_pull_request_is_merged_with_a_reason_and_not_without(staffed: Dashboard, visit: Opener) -> None:
+    with staffed.world.open() as swarm:
+        work = staffed.world.work(swarm, "write new.txt new\ncommit a new file", name="refused")
+        until(swarm, work.id, activity="idle")
+        pull = swarm.open_pull(work.id, title="A new file", description="New.")
+        with swarm.context.db.write():
+            verdicts.add(swarm.context.db, work.id, pull.head_commit, "needs_work", by="review-9-a1")
+    page = settle(visit(staffed, link=staffed.link(name="anna")).page("/pulls"))
+    row = page.get_by_role("region", name="Open pull requests")
+    expect(row).to_contain_text("changes requested")
+    expect(row).to_contain_text("changes are requested by review-9-a1")
+    row.get_by_role("button", name="Merge:").click()
+    dialog = page.locator("dialog[open]")
+    expect(dialog).to_contain_text("changes are requested by review-9-a1")
+    dialog.get_by_role("button", name="Merge", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("It is not ready")
+    dialog.get_by_label("Merge anyway, because").fill("the demo is at noon")
+    dialog.get_by_role("button", name="Merge", exact=True).click()
+    message = lambda: git_run(staffed.world.repo, "log", "-1", "--format=%B", "main")  # noqa: E731
+    wait_until(lambda: "Merged-anyway: the demo is at noon (by operator:anna)" in message(), what="it is merged")
+    assert happened(staffed, work.id, "pull:overridden") == ["operator:anna"]
+
+
+def test_what_a_failed_check_said_is_on_the_page_of_its_pull_request(staffed: Dashboard, visit: Opener) -> None:
+    (staffed.world.repo / ".swarm").mkdir()
+    (staffed.world.repo / ".swarm/check").write_text("ls no-such-file\n")
+    git_run(staffed.world.repo, "add", "-A")
+    git_run(staffed.world.repo, "commit", "-q", "-m", "check merges")
+    with staffed.world.open() as swarm:
+        work = staffed.world.work(swarm, "write new.txt new\ncommit a new file", name="failing")
+        until(swarm, work.id, activity="idle")
+        swarm.open_pull(work.id, title="A new file", description="New.")
+        with pytest.raises(Conflict) as caught:
+            swarm.pulls.merge(work.id)
+        assert caught.value.code == "CHECK_FAILED"
+    page = settle(visit(staffed).page(f"/i/{work.id}?tab=pull"))
+    expect(page.get_by_role("region", name="Checks", exact=True)).to_contain_text("ls no-such-file")
+    page.get_by_role("region", name="Checks", exact=True).locator("summary").click()
+    expect(page.get_by_role("region", name="Checks", exact=True)).to_contain_text("No such file")

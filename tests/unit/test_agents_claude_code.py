@@ -224,7 +224,8 @@ def test_the_screen_is_read(name):
         ("PostToolUseFailure", {"tool_name": "Bash"}, Reading("busy", "Bash")),
         ("PermissionRequest", {"tool_name": "Bash"}, Reading("blocked", "permission: Bash")),
         ("Notification", {"notification_type": "permission_prompt"}, Reading("blocked", "permission prompt")),
-        ("Notification", {"notification_type": "idle_prompt"}, Reading("idle")),
+        # A reminder about an idle prompt begins and ends no turn.
+        ("Notification", {"notification_type": "idle_prompt"}, None),
         ("Notification", {"notification_type": "auth_success"}, None),
         ("Elicitation", {}, Reading("blocked", "elicitation")),
         ("ElicitationResult", {}, Reading("busy")),

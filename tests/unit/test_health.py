@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from swarm_core import overview
 from swarm_core.process import Card
-from swarm_ui import health
 
 PLAIN = {"ok": True, "pid": 7, "role": "coordinator", "problem": None, "last_look_age_s": 0.5}
 
@@ -62,7 +62,7 @@ def test_an_answer_counts_when_it_is_of_the_process_that_was_asked(
 ) -> None:
     told.body = json.dumps(body).encode()
     card = Card("dashboard", 7, "here", told.server_port, "2026-03-01T08:00:00.000Z", "home")
-    found = health.ask(card)
+    found = overview.ask(card)
     if ok is None:
         assert found is None
     else:

@@ -64,7 +64,10 @@ def test_what_is_no_message_is_refused_without_being_repeated(body, number, requ
         ({"jsonrpc": "2.0", "id": 2**70, "method": "x"}, t.JSONRPCRequest),
         ({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": 7}}, t.JSONRPCNotification),
         ({"jsonrpc": "2.0", "id": 1, "result": {}}, t.JSONRPCResponse),
-        ({"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "no"}}, t.JSONRPCError),
+        (
+            {"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "no", "data": {"code": "NO"}}},
+            t.JSONRPCError,
+        ),
     ],
 )
 def test_a_message_comes_out_as_it_went_in(body, kind):

@@ -109,7 +109,7 @@ def test_a_failure_tells_code_and_hint_and_is_recorded_with_who_asked(desk: Desk
     accepted = desk.runner.accept(desk.wish("answer", by="operator:anna", work=work))
     error = desk.ends(accepted["id"])["error"]
     assert (error["code"], error["canonical"]) == ("DIALOG_CHANGED", "INVALID_REQUEST")
-    assert error["hint"] == "look again"
+    assert error["recovery_hint"] == "look again"
     (told,) = [e for e in desk.swarm.events() if e.name == "dashboard:acted"]
     assert (told.actor, told.tool_name, told.error_code) == ("operator:anna", "answer", "DIALOG_CHANGED")
 

@@ -123,7 +123,8 @@ class Journal:
 def write_status(folder: str, body: dict[str, Any]) -> None:
     """Replace status.json; a reader sees the old one or the new one."""
     path = os.path.join(folder, "status.json")
-    with open(path + ".new", "w", encoding="utf-8") as file:
+    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(fd, "w", encoding="utf-8") as file:
         json.dump({**body, "at": now()}, file)
     os.replace(path + ".new", path)
 

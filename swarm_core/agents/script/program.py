@@ -37,12 +37,13 @@ class Program:
         self._status: tuple[str, str] | None = None
         self._step: int | None = None
 
-    def run(self, prompt: str, *, resume: bool) -> int:
+    def run(self, prompt: str, *, resume: bool, wait: bool = False) -> int:
+        """Run the prompt's steps, then take messages; with `wait` take messages at once."""
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, _end)
         code = 1
         try:
-            code = self._run(prompt, resume=resume)
+            code = self._run(prompt, resume=resume, wait=wait)
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
         except (BadStep, StepFailed) as error:
@@ -56,7 +57,7 @@ class Program:
             self._terminal.restore()
         return code
 
-    def _run(self, prompt: str, *, resume: bool) -> int:
+    def _run(self, prompt: str, *, resume: bool, wait: bool) -> int:
         self._terminal.start()
         self._be("starting")
         self._hook("session_start", detail="resume" if resume else "startup")
@@ -66,7 +67,8 @@ class Program:
             show(self._conversation_id, before="resumed conversation ")
         else:
             self._journal.start()
-        self._run_steps("prompt", steps)
+        if not wait:
+            self._run_steps("prompt", steps)
         self._hook("stop")
         while True:
             self._handle(*self._next_message())
@@ -326,7 +328,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 def main(argv: list[str]) -> int:
     options = dict(argument.lstrip("-").partition("=")[::2] for argument in argv)
-    if unknown := set(options) - {"prompt", "dir", "conversation", "resume"}:
+    if unknown := set(options) - {"prompt", "dir", "conversation", "resume", "wait"}:
         show(", ".join(sorted(unknown)), before="error: unknown options: ")
         return 2
     folder = options.get("dir") or os.environ.get("SWARM_INSTANCE_DIR") or "."
@@ -337,4 +339,4 @@ def main(argv: list[str]) -> int:
         show(f"cannot read the prompt: {error}", before="error: ")
         return 2
     program = Program(folder=folder, conversation_id=options.get("conversation") or "none")
-    return program.run(prompt, resume="resume" in options)
+    return program.run(prompt, resume="resume" in options, wait="wait" in options)

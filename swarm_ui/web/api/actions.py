@@ -18,6 +18,7 @@ from swarm_core.agents import table
 from swarm_core.errors import Conflict, InvalidInput, NotFound, SwarmError
 from swarm_core.models import Instance, PullState, Status, as_json
 from swarm_core.ops import spawn
+from swarm_core.ops.pull_status import readiness
 from swarm_core.store import dismissed, instances, relationships
 from swarm_core.swarm import Swarm
 from swarm_ui.web.api.bodies import (
@@ -171,7 +172,8 @@ def _pull(swarm: Swarm, instance: Instance, body: OpenPull, by: str) -> Done:
 
 
 def _merge(swarm: Swarm, instance: Instance, body: Merge, by: str) -> Done:
-    return _told_pull(swarm.pulls.merge(instance.id, method=body.method, auto=body.auto, actor=by))
+    merged = swarm.pulls.merge(instance.id, method=body.method, auto=body.auto, anyway=body.anyway, actor=by)
+    return _told_pull(merged)
 
 
 def _no_auto(swarm: Swarm, instance: Instance, body: Body, by: str) -> Done:
@@ -219,9 +221,11 @@ def _confirmed_clean(swarm: Swarm, instance: Instance, body: Confirmed) -> None:
 def _confirmed_pull(swarm: Swarm, instance: Instance, body: Confirmed) -> None:
     _has_pull(swarm, instance, body)
     if not body.confirm:
-        pull = swarm.pulls.of(instance.id).pull
+        found = swarm.pulls.of(instance.id)
+        pull, result = found.pull, readiness(found)
         names = ("number", "title", "url", "head_branch", "base_branch", "head_commit", "auto_merge")
         told = {name: value for name, value in as_json(pull).items() if name in names}
+        told |= {"status": str(result.state), "ready": result.ready, "hindrances": result.sentences}
         done = "merges" if isinstance(body, Merge) else "closes"
         raise _unconfirmed(f"this {done} pull request #{pull.number} of {instance.id}", {"pull": told})
 
@@ -271,6 +275,7 @@ def _spawn(asked: Question) -> dict[str, Any]:
         if body.agent is not None:
             table.get(body.agent)
         swarm.context.hosts.choose().ensure_repo(body.repo, body.base)
+        spawn.check_task(body.prompt, body.issue, adhoc=False)
 
     def work(reporting: Swarm) -> Done:
         made = reporting.work(**body.model_dump(), actor=by)

@@ -108,6 +108,7 @@ class OpenPull(Body):
 class Merge(Confirmed):
     method: Method | None = None
     auto: bool = False
+    anyway: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"\S")] | None = None
 
 
 class Enqueue(Body):

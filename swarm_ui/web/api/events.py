@@ -78,7 +78,7 @@ def routes(site: Site) -> list[BaseRoute]:
         named = {"Content-Disposition": 'attachment; filename="events.jsonl"'}
         return StreamingResponse(_lines(site.swarm, wanted), media_type="application/x-ndjson", headers=named)
 
-    return [route("GET", EXPORT.path, export)]
+    return [route(site, "GET", EXPORT.path, export)]
 
 
 def _lines(swarm: Swarm, wanted: Wanted) -> Iterator[bytes]:

@@ -23,7 +23,7 @@ def _alive(question: Question) -> dict[str, Any]:
         count = instances.count(site.swarm.context.db)
     except SwarmError as error:
         problem = error
-    said = problem.message if problem else None
+    said = f"{problem.message} [{problem.code}]" if problem else None
     facts = process.health(site.card, site.settings, instances=count, last_look_age_s=None, problem=said)
     started = parse_iso(site.card.started_at)
     facts |= {"uptimeMs": max(0, round((datetime.now(UTC) - started).total_seconds() * 1000))}

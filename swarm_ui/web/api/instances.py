@@ -10,7 +10,7 @@ from pydantic import Field
 
 from swarm_core.errors import SwarmError
 from swarm_core.models import Instance, Message, Relationship, as_json, parse_iso
-from swarm_core.ops import budget, describe, dialogs, inbox, lineage, timeline
+from swarm_core.ops import budget, describe, dialogs, inbox, lineage, pull_status, timeline
 from swarm_core.ops.context import place
 from swarm_core.store import events, feedback, instances, messages, overlaps, preserved, relationships
 from swarm_core.store.database import Database
@@ -69,7 +69,7 @@ def _snapshot(question: Question) -> dict[str, Any]:
     return question.site.hub.boot(question.visitor)
 
 
-def _query(question: Question) -> dict[str, Any]:
+def _query(question: Question) -> describe.Instances:
     asked, who = question.query, question.visitor.name
     with reading(question) as swarm:
         found = describe.query_instances(
@@ -95,7 +95,7 @@ def detail(swarm: Swarm, one: Instance) -> dict[str, Any]:
     """One instance with everything that hangs on it; the row is the one of the snapshot."""
     db, settings = swarm.context.db, swarm.context.settings
     now = parse_iso(db.now())
-    board = inbox.board(db, grace=settings.number("checks_grace"))
+    board = inbox.board(db, policy=pull_status.policy(settings))
     names = rows.repo_names({i.repo_path for i in board.instances} | {one.repo_path})
     met = overlaps.of(db, one.id)
     row = rows.instance(
@@ -247,6 +247,18 @@ ENDPOINTS = (
     Endpoint("GET", "/api/v1/instances", "The newest instances that match.", _query, query=Query),
     Endpoint("GET", "/api/v1/instances/{id}", "One instance with everything that hangs on it.", _one),
     Endpoint("GET", "/api/v1/instances/{id}/timeline", "What an instance did, in groups of events.", _timeline),
-    Endpoint("GET", "/api/v1/instances/{id}/diff", "What an instance has changed since it started.", _diff),
-    Endpoint("GET", "/api/v1/instances/{id}/leftovers", "What removing an instance would take away.", _leftovers),
+    Endpoint(
+        "GET",
+        "/api/v1/instances/{id}/diff",
+        "What an instance has changed since it started.",
+        _diff,
+        runs_git=True,
+    ),
+    Endpoint(
+        "GET",
+        "/api/v1/instances/{id}/leftovers",
+        "What removing an instance would take away.",
+        _leftovers,
+        runs_git=True,
+    ),
 )

@@ -20,7 +20,7 @@ class Query(Asked):
     include_over: bool = False
 
 
-def _query(question: Question) -> dict[str, Any]:
+def _query(question: Question) -> describe.Pulls:
     asked = question.query
     with reading(question) as swarm:
         if asked.instance_id is not None:

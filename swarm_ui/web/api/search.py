@@ -57,7 +57,7 @@ def _search(question: Question) -> dict[str, Any]:
     return {"repo": repo, "search": search(swarm, asked, repo)}
 
 
-def search(swarm: Swarm, asked: Body, repo: str | None) -> dict[str, Any]:
+def search(swarm: Swarm, asked: Body, repo: str | None) -> describe.Hits:
     hits = swarm.search(
         asked.query,
         kinds=asked.kinds or (),
@@ -67,7 +67,7 @@ def search(swarm: Swarm, asked: Body, repo: str | None) -> dict[str, Any]:
         limit=LIMIT_MAX if repo else asked.limit,
     )
     found = [hit for hit in hits if repo is None or _is_of(swarm, hit, repo)][: asked.limit]
-    return rows.clean(describe.search(found))
+    return rows.clean(describe.search(found, swarm.unsearched()))
 
 
 def _is_of(swarm: Swarm, hit: Hit, repo: str) -> bool:
@@ -87,7 +87,7 @@ def routes(site: Site) -> list[BaseRoute]:
         repo = await run_in_threadpool(_repo, site.swarm, asked)
         return event_stream(_told(site, asked, repo))
 
-    return [route("POST", STREAM.path, stream)]
+    return [route(site, "POST", STREAM.path, stream)]
 
 
 async def _told(site: Site, asked: Body, repo: str | None) -> AsyncIterator[bytes]:
@@ -109,7 +109,7 @@ async def _told(site: Site, asked: Body, repo: str | None) -> AsyncIterator[byte
             told = {"phase": "index", "message": heard.result()}
             yield sse("progress", endpoint.ok(told, started=started))
         heard.cancel()
-    yield await outcome(work, lambda found: {"repo": repo, "search": found}, started)
+    yield await outcome(site, work, lambda found: {"repo": repo, "search": found}, started)
     yield sse("done", endpoint.ok({}, started=started))
 
 

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from swarm_core.ops import inbox
+from swarm_core import overview
+from swarm_core.ops import inbox, pull_status
 from swarm_core.swarm import Swarm
 from swarm_ui import health
 from swarm_ui.web import endpoint, rows
@@ -44,8 +45,8 @@ def status(swarm: Swarm, repo: str | None) -> dict[str, Any]:
     found = health.overview(swarm.context.settings)
     if repo is not None and found["database"]["problem"] is None:
         with swarm.context.db.reader() as db:
-            board = inbox.board(db, grace=swarm.context.settings.number("checks_grace"))
-        found["instances"] = health.counted(board, repo)
+            board = inbox.board(db, policy=pull_status.policy(swarm.context.settings))
+        found["instances"] = overview.counted(board, repo)
     return rows.clean(found)
 
 
@@ -61,14 +62,14 @@ def routes(site: Site) -> list[BaseRoute]:
         repo = await run_in_threadpool(_repo, site.swarm, asked)
         return event_stream(_told(site, repo))
 
-    return [route("GET", STREAM.path, stream)]
+    return [route(site, "GET", STREAM.path, stream)]
 
 
 async def _told(site: Site, repo: str | None) -> AsyncIterator[bytes]:
     started = time.monotonic()
     yield sse("start", endpoint.ok({"repo": repo}, started=started))
     work = run_in_threadpool(status, site.swarm, repo)
-    yield await outcome(work, lambda found: {"repo": repo, "status": found}, started)
+    yield await outcome(site, work, lambda found: {"repo": repo, "status": found}, started)
     yield sse("done", endpoint.ok({}, started=started))
 
 

@@ -91,7 +91,7 @@ export async function run(act, row = null, body = null, { sure = false } = {}) {
   let full = Object.fromEntries(Object.entries(wanted.body || {}).filter(([, value]) => value !== null));
   const subject = (id && store.rows.get(id)) || row;
   if (known.confirms || sure || (known.form && wants(name, full))) keys.hold();
-  if (known.confirms) full = merged(full, await (await forms()).confirmed(name, known, subject));
+  if (known.confirms) full = merged(full, await (await forms()).confirmed(name, known, subject, full));
   else if (known.form && wants(name, full)) full = await (await forms()).FORMS[name](subject, full, wanted.label);
   else if (sure && !(await (await forms()).certain(known, id))) return null;
   return full && attempt(name, known, name === "dismiss" ? row.id : id, full);
@@ -111,7 +111,7 @@ async function attempt(name, known, id, body, wish = crypto.randomUUID()) {
   } catch (error) {
     if (error.code === "CONFIRM_NEEDED") {
       mark(key, false);
-      const sure = merged(body, await (await forms()).confirmed(name, known, { id }, error));
+      const sure = merged(body, await (await forms()).confirmed(name, known, { id }, body, error));
       return sure && (await attempt(name, known, id, sure));
     }
     fail(error, () => attempt(name, known, id, body, error.code === "OFFLINE" ? wish : undefined));

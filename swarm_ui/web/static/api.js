@@ -6,11 +6,11 @@ const POLL_MS = 1500;
 
 export class ApiError extends Error {
   constructor(
-    { code = "INTERNAL", message = "The dashboard did not answer", hint = "", details = null, retry = false },
+    { code = "INTERNAL", message = "The dashboard did not answer", recovery_hint = "", details = null, retry = false },
     status = 0,
   ) {
     super(message);
-    Object.assign(this, { name: "ApiError", code, hint: hint || "", details, retry, status });
+    Object.assign(this, { name: "ApiError", code, recovery_hint: recovery_hint || "", details, retry, status });
   }
 }
 
@@ -82,7 +82,7 @@ async function request(method, path, options) {
     throw new ApiError({
       code: "OFFLINE",
       message: "The dashboard does not answer",
-      hint: "swarm up starts it again",
+      recovery_hint: "swarm up starts it again",
       retry: true,
     });
   }

@@ -394,7 +394,7 @@ function boot() {
   const given = JSON.parse(document.getElementById("boot")?.textContent || "{}");
   const snapshot = given.snapshot || (given.instances ? given : null);
   if (given.me) store.me = given.me;
-  if (given.error) banner("boot", given.error.message, { command: commandIn(given.error.hint) || "swarm doctor" });
+  if (given.error) banner("boot", given.error.message, { command: commandIn(given.error.recovery_hint) || "swarm doctor" });
   document.documentElement.dataset.live = "connecting";
   keepFirst();
   replace(document.getElementById("app"), frame());

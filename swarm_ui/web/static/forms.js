@@ -14,6 +14,7 @@ const NAMES = {
   head_branch: "From",
   base_branch: "Into",
   number: "Pull request",
+  hindrances: "Not ready",
   now: "It is",
 };
 const TAKES = {
@@ -22,6 +23,12 @@ const TAKES = {
   abandon: "This gives the work up; its files and commits stay.",
   merge: "This merges the pull request.",
   close_pull: "This closes the pull request without merging it.",
+};
+
+const ANYWAY = {
+  name: "anyway",
+  label: "Merge anyway, because",
+  hint: "Verdicts and checks do not stop it then; the reason goes into the merge message",
 };
 
 /** What a confirmation may ask besides. */
@@ -62,18 +69,23 @@ export function certain(known, id) {
 }
 
 /** Show what would be taken away; the fields to add when the person is sure, or null. */
-export async function confirmed(name, known, row, error = null) {
+export async function confirmed(name, known, row, body, error = null) {
   const list = h("div", null);
   const more = h("div", { class: "dialog-more" }, h("p", null, error?.message || TAKES[name]), list);
   list.append(takes(error?.details || knownOf(name, row)));
   const until = name === "clean" && !error ? lookAt(row, list) : null;
-  const fields = EXTRA[name] || [];
+  const refused = name === "merge" && (error?.details?.pull || row.pr)?.ready === false;
+  const fields = [...(EXTRA[name] || []), ...(refused && !body.auto ? [ANYWAY] : [])];
   const said = await ask({
     title: `${known.label} ${row.id}?`,
     more,
     fields,
     send: known.label,
     danger: known.danger,
+    check: (said) => {
+      const decided = !refused || body.auto || said.auto || said.anyway;
+      return decided ? "" : "It is not ready: say why to merge it anyway, or let it be merged as soon as it is";
+    },
     until,
   });
   return said && { ...filled(said), confirm: true };
@@ -94,8 +106,10 @@ function takes(details) {
 /** What the page itself knows of it. */
 function knownOf(name, row) {
   if (PULLS.has(name)) {
-    const { number, status } = row.pr || {};
-    return number ? { number, status, title: row.title, head_branch: row.branch, base_branch: row.base } : {};
+    const { number, status, reasons } = row.pr || {};
+    if (!number) return {};
+    const about = { number, status, title: row.title, head_branch: row.branch, base_branch: row.base };
+    return name === "merge" ? { ...about, hindrances: reasons || [] } : about;
   }
   const waiting = [...store.rows.values()]
     .filter((one) => one.parent === row.id && !one.ended)

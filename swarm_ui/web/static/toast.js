@@ -45,5 +45,5 @@ export function toast(message, { kind = "done", code = "", hint = "", retry = nu
 
 /** A failure: code, hint, and Retry when there is something to try again. */
 export function fail(error, retry = null) {
-  return toast(error.message || "It failed", { kind: "error", code: error.code, hint: error.hint, retry });
+  return toast(error.message || "It failed", { kind: "error", code: error.code, hint: error.recovery_hint, retry });
 }

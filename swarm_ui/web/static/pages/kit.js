@@ -50,7 +50,12 @@ export function failed(error, retry) {
     "div",
     { class: "empty failed", role: "alert" },
     h("p", { class: "empty-title" }, icon("error"), ` ${error.message || error}`),
-    h("p", { class: "muted" }, h("code", {}, error.code || "FAILED"), error.hint ? ` · ${error.hint}` : ""),
+    h(
+      "p",
+      { class: "muted" },
+      h("code", {}, error.code || "FAILED"),
+      error.recovery_hint ? ` · ${error.recovery_hint}` : "",
+    ),
     h("button", { type: "button", class: "btn", on: { click: retry } }, "Retry"),
   );
 }

@@ -15,13 +15,18 @@ const SHAPES = {
 const PULL_SHAPES = {
   merged: "done",
   closed: "idle",
+  blocked: "error",
   conflict: "error",
   "checks failed": "error",
   "changes requested": "error",
+  "review outdated": "error",
+  "under review": "running",
   "checks pending": "running",
   approved: "done",
   "checks passed": "done",
 };
+
+const VERDICTS = { approved: "approved", needs_work: "changes_requested" };
 
 const shaped = (state, word = words(state)) =>
   h("span", { class: `chip state-${SHAPES[state] || "idle"}` }, icon(SHAPES[state] || "idle"), ` ${word}`);
@@ -59,9 +64,16 @@ export function seen(pull) {
   );
 }
 
+/** Whether it can be merged, and why or why not. */
+export function readiness(pull) {
+  const texts = (pull.reasons || []).filter((one) => one.blocks !== pull.ready).map((one) => one.text);
+  if (!pull.ready) return texts.join("; ");
+  return h("span", { class: "muted" }, ["yes", ...texts].join("; "));
+}
+
 export function pullActs(pull) {
   if (pull.state !== "open") return [];
-  const ready = !pull.hindrances?.length;
+  const { ready } = pull;
   return [
     { act: "merge", label: "Merge", primary: ready, body: {} },
     !ready && !pull.auto_merge && { act: "merge", label: "Merge when ready", body: { auto: true } },
@@ -96,7 +108,7 @@ function draw(ctx, one, pull) {
     facts(
       ["branch", [h("code", {}, pull.head_branch), " into ", h("code", {}, pull.base_branch)]],
       ["commit", h("code", {}, (pull.head_commit || "").slice(0, 12))],
-      ["hindered by", pull.state === "open" ? (pull.hindrances || []).join("; ") || "nothing" : ""],
+      ["ready", pull.state === "open" ? readiness(pull) : ""],
       ["merged by itself", pull.auto_merge ? `${pull.auto_merge}, when nothing hinders it` : ""],
       ["merged as", pull.merge_commit && h("code", {}, pull.merge_commit.slice(0, 12))],
       ["seen", pull.state === "open" ? seen({ ...pull, stale: one.pr?.stale }) : ""],
@@ -108,15 +120,40 @@ function draw(ctx, one, pull) {
       ? table(
           "Checks",
           ["state", "check"],
-          pull.checks.map((c) => row(shaped(c.state), away(c.url, c.name))),
+          pull.checks.map((c) => row(shaped(c.state), checked(c))),
         )
       : h("p", { class: "muted" }, "No checks are known for this commit."),
+    pull.verdicts?.length
+      ? [
+          h("h3", {}, "Verdicts"),
+          table(
+            "Verdicts",
+            ["verdict", "commit", "by", "when"],
+            pull.verdicts.map((one) =>
+              row(
+                shaped(VERDICTS[one.verdict], words(one.verdict)),
+                h("code", {}, one.commit.slice(0, 12)),
+                one.by,
+                when(one.at),
+              ),
+            ),
+          ),
+        ]
+      : "",
     h("h3", {}, "Reviews and comments"),
     pull.reviews?.length || pull.comments?.length
       ? h("ol", { class: "said" }, (pull.reviews || []).map(review), (pull.comments || []).map(comment))
       : h("p", { class: "muted" }, "Nobody has said anything at the forge."),
   ];
 }
+
+/** A check, with what it said where that is kept. */
+const checked = (check) =>
+  check.output
+    ? h("details", {}, h("summary", {}, check.name), h("pre", { class: "quoted" }, check.output))
+    : check.url
+      ? away(check.url, check.name)
+      : check.name;
 
 const saidBy = (one, ...more) =>
   h(

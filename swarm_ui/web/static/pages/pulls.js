@@ -1,7 +1,7 @@
-// Pull requests with what hinders them, and the merge queue in its order.
+// Pull requests with whether they can be merged and why, and the merge queue in its order.
 import { away, h, replace } from "../dom.js";
 import { all, empty, head, later, loader, part, row, table, ticking, toInstance, when, words } from "./kit.js";
-import { checksLabel, pullActs, pullStatus, seen } from "./pull.js";
+import { checksLabel, pullActs, pullStatus, readiness, seen } from "./pull.js";
 
 const OVER = new Set(["merged", "closed"]);
 
@@ -43,7 +43,7 @@ function draw(ctx, { pulls, queue }) {
     open.length
       ? table(
           "Open pull requests",
-          ["pull request", "instance", "status", "checks", "hindered by", "seen", "act"],
+          ["pull request", "instance", "status", "checks", "ready", "seen", "act"],
           open.map((pull) => openRow(ctx, pull, queued)),
           { stack: true },
         )
@@ -105,7 +105,7 @@ function openRow(ctx, pull, queued) {
       pull.auto_merge ? h("span", { class: "muted" }, ` ${pull.auto_merge} when ready`) : "",
     ],
     checksLabel(pull.checks),
-    (pull.hindrances || []).join("; ") || h("span", { class: "muted" }, "nothing"),
+    readiness(pull),
     seen({ ...pull, stale }),
     h(
       "div",
