@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,15 +46,15 @@ class FileChange:
 
 def change_stats(path: str | Path, base_commit: str | None) -> ChangeStats:
     """Files and lines by which the working tree differs from the commit; binary and huge files count no lines."""
-    files, added, deleted = numstat(path, _start(path, base_commit))
+    files, added, deleted = numstat(path, _start(path, base_commit), env=without_own_filters(path))
     untracked = untracked_files(path)
     added += sum(_count_lines(Path(path) / name) for name in untracked)
     return ChangeStats(len({*files, *untracked}), added, deleted, len(untracked))
 
 
-def numstat(path: str | Path, *revisions: str) -> tuple[list[str], int, int]:
+def numstat(path: str | Path, *revisions: str, env: Mapping[str, str] | None = None) -> tuple[list[str], int, int]:
     """The files that differ and the lines added and deleted, from one commit to the worktree or to another."""
-    listed = _git(path, "diff", "--numstat", "-z", *_PLAIN, *revisions, "--")
+    listed = _git(path, "diff", "--numstat", "-z", *_PLAIN, *revisions, "--", env=env)
     fields = iter(nul_list_with_empty(listed))
     files, added, deleted = dict[str, None](), 0, 0
     for field in fields:
@@ -70,7 +70,8 @@ def numstat(path: str | Path, *revisions: str) -> tuple[list[str], int, int]:
 
 def changes(path: str | Path, base_commit: str | None) -> list[FileChange]:
     """Every file that differs from the commit, untracked ones last; a nested repository ends in `/`."""
-    fields = iter(nul_list(_git(path, "diff", "--name-status", "-z", *_PLAIN, _start(path, base_commit), "--")))
+    how = ("diff", "--name-status", "-z", *_PLAIN, _start(path, base_commit), "--")
+    fields = iter(nul_list(_git(path, *how, env=without_own_filters(path))))
     found: dict[str, FileChange] = {}
     for field in fields:
         status, name = field[0], next(fields)
@@ -95,14 +96,13 @@ def diff(path: str | Path, base_commit: str | None, *, max_bytes: int) -> str:
                 env={**env, "GIT_LITERAL_PATHSPECS": "1"},
                 stdin=b"".join(os.fsencode(name) + b"\0" for name in fresh),
             )
-        how = ("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "diff", "--no-color")
-        return shown(path, *how, *_PLAIN, _start(path, base_commit), "--", env=env, max_bytes=max_bytes)
+        return shown(path, "diff", *_PLAIN, _start(path, base_commit), "--", env=env, max_bytes=max_bytes)
 
 
 def is_dirty(path: str | Path) -> bool:
     """Whether anything is not committed: staged, changed, untracked, or changed and hidden from `git status`."""
     how = ("status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=none")
-    return bool(_git(path, *how)) or bool(hidden_files(path))
+    return bool(_git(path, *how, env=without_own_filters(path))) or bool(hidden_files(path))
 
 
 def dirty_files(path: str | Path) -> list[str]:
@@ -127,8 +127,9 @@ def hidden_files(path: str | Path) -> list[str]:
         if (tag.islower() or tag == "S") and place.is_file() and not place.is_symlink():
             flagged[name] = oid
     changed = []
+    env = without_own_filters(path) if flagged else {}
     for names in in_chunks(list(flagged)):
-        oids = text(path, "hash-object", "--", *names).split("\n")
+        oids = text(path, "hash-object", "--", *names, env=env).split("\n")
         changed += [name for name, oid in zip(names, oids, strict=True) if flagged[name] != oid]
     return changed
 

@@ -56,18 +56,20 @@ _QUIET = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
 # Git believes this file about parents and trees without looking at the commits.
 _NO_GRAPH = ("core.commitGraph", "false")
 # No daemon (a file-system watcher would inherit our locks) and no hook: one that fails must not stop a rescue.
-_ALONE = (
-    "-c",
-    "core.hooksPath=/dev/null",
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    "gc.auto=0",
-    "-c",
-    "maintenance.auto=false",
-    "-c",
-    "=".join(_NO_GRAPH),
+_UNATTENDED = (("core.hooksPath", "/dev/null"), ("core.fsmonitor", "false"), ("gc.auto", "0"))
+# An agent can write .git/config: whatever it says there, output has one form and a diff shows everything.
+_AS_DOCUMENTED = (
+    *(("color.ui", "false"), ("color.diff", "false"), ("core.bigFileThreshold", "512m")),
+    *(("diff.context", "3"), ("diff.interHunkContext", "0"), ("diff.mnemonicPrefix", "false")),
+    *(("diff.noprefix", "false"), ("diff.srcPrefix", "a/"), ("diff.dstPrefix", "b/")),
+    *(("diff.orderFile", "/dev/null"), ("diff.relative", "false"), ("diff.submodule", "short")),
+    *(("diff.suppressBlankEmpty", "false"), ("i18n.logOutputEncoding", "UTF-8")),
 )
+_SETTINGS = (*_UNATTENDED, ("maintenance.auto", "false"), _NO_GRAPH, *_AS_DOCUMENTED)
+_ALONE = tuple(part for key, value in _SETTINGS for part in ("-c", f"{key}={value}"))
+_COMPARING = frozenset({"diff", "diff-files", "diff-index", "diff-tree"})
+# No setting overrides `ignore` of a submodule, in .git/config or .gitmodules; only an option does.
+_WITH_SUBMODULES = "--ignore-submodules=untracked"
 _ANY_CODE = range(-255, 256)
 
 
@@ -91,7 +93,7 @@ def _git(
 
 def shown(cwd: str | Path, *args: str, env: Mapping[str, str] | None = None, max_bytes: int) -> str:
     """What git prints, as text cut after `max_bytes`; git is ended there, so that a huge output costs nothing."""
-    argv = ["git", "-C", str(cwd), *_ALONE, *args]
+    argv = _argv(cwd, args)
     full = {**clean_environment(), **_QUIET, **(env or {})}
     special.refuse(cwd, env or {})
     try:
@@ -231,6 +233,17 @@ def _is_ref_path(name: str) -> bool:
     )
 
 
+def _argv(cwd: str | Path, args: Sequence[str]) -> list[str]:
+    """The command line; a command that compares shows submodules, unless it says itself which changes of them."""
+    at = 0
+    while at < len(args) and args[at].startswith("-"):
+        at += 2 if args[at] == "-c" else 1
+    told = [*args]
+    if told[at : at + 1] and told[at] in _COMPARING:
+        told.insert(at + 1, _WITH_SUBMODULES)  # of two such options the later one counts
+    return ["git", "-C", str(cwd), *_ALONE, *told]
+
+
 def _run(
     cwd: str | Path,
     *args: str,
@@ -243,7 +256,7 @@ def _run(
     special.refuse(cwd, env or {})
     try:
         done = proc.run(
-            ["git", "-C", str(cwd), *_ALONE, *args],
+            _argv(cwd, args),
             env={**clean_environment(), **_QUIET, **(env or {})},
             stdin=stdin,
             keep_open=keep_open,

@@ -7,7 +7,6 @@ from pathlib import Path
 from swarm_core.git.changes import empty_tree
 from swarm_core.git.command import check_commit_id, shown
 
-_AS_GIT_DOES = ("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "diff", "--no-color")
 _PLAIN = ("--no-ext-diff", "--no-textconv", "--find-renames")
 
 
@@ -16,4 +15,4 @@ def between(repo: str | Path, one: str | None, other: str, *, max_bytes: int) ->
     for commit in (one, other):
         if commit is not None:
             check_commit_id(commit)
-    return shown(repo, *_AS_GIT_DOES, *_PLAIN, one or empty_tree(repo), other, "--", max_bytes=max_bytes)
+    return shown(repo, "diff", *_PLAIN, one or empty_tree(repo), other, "--", max_bytes=max_bytes)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from swarm_core.git.changes import _start, untracked_files
-from swarm_core.git.command import _git, check_commit_id
+from swarm_core.git.command import _git, check_commit_id, without_own_filters
 
 Range = tuple[int, int]
 Touched = dict[str, list[Range]]
@@ -22,10 +22,8 @@ _AS_A_WHOLE = (b"new file mode ", b"deleted file mode ", b"Binary files ")
 _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b'"': 34, b"\\": 92}
 # As git's merge sees changes: other algorithms line the same edit up elsewhere.
 _DIFF = (
-    *("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "-c", "core.quotePath=true"),
-    *("diff", "-U0", "--inter-hunk-context=0", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames"),
-    *("--diff-algorithm=histogram", "--no-indent-heuristic", "--ignore-submodules=dirty", "--submodule=short"),
-    *("--no-relative", "--src-prefix=a/", "--dst-prefix=b/"),
+    *("-c", "core.quotePath=true", "diff", "-U0", "--no-ext-diff", "--no-textconv", "--no-renames"),
+    *("--diff-algorithm=histogram", "--no-indent-heuristic", "--ignore-submodules=dirty"),
 )
 
 
@@ -41,7 +39,8 @@ def touched(repo: str | Path, start: str | None, commit: str) -> Touched:
 
 def touched_in(worktree: str | Path, start: str | None) -> Touched:
     """The same for everything by which a worktree differs, committed or not, untracked files included."""
-    found = _parse(_git(worktree, *_DIFF, _start(worktree, start), "--"))
+    env = without_own_filters(worktree)
+    found = _parse(_git(worktree, *_DIFF, _start(worktree, start), "--", env=env))
     return found | {name: [WHOLE] for name in untracked_files(worktree)}
 
 

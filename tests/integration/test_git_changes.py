@@ -9,6 +9,7 @@ import pytest
 
 from swarm_core import git
 from swarm_core.errors import InvalidInput
+from swarm_core.git import commits, diffs, overlap
 from tests.support import git_run, make_repo
 
 
@@ -133,3 +134,101 @@ def test_files_hidden_from_git_status_count_as_dirty(repo: Path, flag: str) -> N
     (repo / "README.md").write_text("hidden\n")
     assert git.is_dirty(repo)
     assert git.dirty_files(repo) == ["README.md"]
+
+
+# What an agent can write into the shared configuration
+
+ONE_ODD_LINE = "".join(f"line {number}\n" for number in range(40))
+# Settings with which git's own diff says something else, or nothing
+SETTINGS = {
+    "color.diff": "always",
+    "color.ui": "always",
+    "core.bigFileThreshold": "1",
+    "diff.context": "0",
+    "diff.external": "false",
+    "diff.ignoreSubmodules": "all",
+    "diff.interHunkContext": "100",
+    "diff.mnemonicPrefix": "true",
+    "diff.noprefix": "true",
+    "diff.orderFile": "/nowhere",
+    "diff.relative": "true",
+    "diff.renames": "copies",
+    "diff.submodule": "log",
+    "diff.suppressBlankEmpty": "true",
+    "log.showSignature": "true",
+    "status.showUntrackedFiles": "no",
+    "status.submoduleSummary": "true",
+    "submodule.sm.ignore": "all",
+}
+
+
+@pytest.fixture
+def changed(repo: Path) -> Path:
+    """Commits, staged, unstaged and untracked changes, and a submodule that was added and then moved."""
+    (repo / "long").write_text(f"\n{ONE_ODD_LINE}\n{ONE_ODD_LINE}")
+    git_run(repo, "add", "-A")
+    git_run(repo, "commit", "-q", "-m", "long")
+    inner = make_repo(repo / "sm")
+    (repo / ".gitmodules").write_text('[submodule "sm"]\n\tpath = sm\n\turl = ../sm\n')
+    (repo / "long").write_text(f"first\n\n{ONE_ODD_LINE}middle\n\n{ONE_ODD_LINE}")
+    git_run(repo, "-c", "advice.addEmbeddedRepo=false", "add", "-A")
+    git_run(repo, "commit", "-q", "-m", "submodule")
+    git_run(inner, "commit", "-q", "--allow-empty", "-m", "moved")
+    (repo / "src" / "app.py").write_text("print('bye')\n")
+    git_run(repo, "mv", "README.md", "README.txt")
+    (repo / "untracked").write_text("new\n")
+    return repo
+
+
+def said(repo: Path) -> list[object]:
+    """All that is shown of the changes in a worktree and between its commits."""
+    first, last = git_run(repo, "rev-parse", "main~1"), git_run(repo, "rev-parse", "main")
+    return [
+        git.change_stats(repo, first),
+        git.changes(repo, first),
+        git.diff(repo, first, max_bytes=100_000),
+        sorted(git.dirty_files(repo)),
+        git.is_dirty(repo),
+        diffs.between(repo, first, last, max_bytes=100_000),
+        commits.compare(repo, first, last),
+        overlap.touched(repo, first, last),
+        overlap.touched_in(repo, first),
+    ]
+
+
+@pytest.mark.parametrize(("name", "value"), SETTINGS.items(), ids=list(SETTINGS))
+def test_what_is_shown_does_not_depend_on_the_configuration(changed: Path, name: str, value: str) -> None:
+    before = said(changed)
+    git_run(changed, "config", name, value)
+    assert said(changed) == before
+
+
+def test_gitmodules_hides_no_change_of_a_submodule(changed: Path) -> None:
+    before = diffs.between(changed, None, git_run(changed, "rev-parse", "main"), max_bytes=100_000)
+    assert "+Subproject commit " in before
+    with (changed / ".gitmodules").open("a") as file:
+        file.write("\tignore = all\n")
+    assert diffs.between(changed, None, git_run(changed, "rev-parse", "main"), max_bytes=100_000) == before
+    assert "sm" in git.dirty_files(changed)
+    assert "sm" in [change.path for change in git.changes(changed, git_run(changed, "rev-parse", "main"))]
+
+
+@pytest.mark.parametrize("flag", ["", "--assume-unchanged", "--skip-worktree"])
+def test_no_filter_of_the_repository_runs_for_what_is_shown(
+    repo: Path, base: str, tmp_path: Path, flag: str
+) -> None:
+    ran = tmp_path / "ran"
+    if flag:
+        git_run(repo, "update-index", flag, "README.md")
+    (repo / ".gitattributes").write_text("* filter=own\n")
+    for name in ("clean", "smudge"):
+        git_run(repo, "config", f"filter.own.{name}", f"touch '{ran}'; cat")
+    git_run(repo, "config", "filter.own.required", "true")
+    (repo / "README.md").write_text("changed\n")
+    git.change_stats(repo, base)
+    git.changes(repo, base)
+    git.diff(repo, base, max_bytes=1000)
+    overlap.touched_in(repo, base)
+    assert "README.md" in git.dirty_files(repo)
+    assert git.is_dirty(repo)
+    assert not ran.exists()
