@@ -12,7 +12,7 @@ from swarm_core.errors import NotFound
 from swarm_core.git.command import LONG_TIMEOUT, _git
 
 # Settings with which git would overlook files, change its own folder, or refuse names that are valid here.
-_TRUE_TO_DISK = {
+_SETTINGS = {
     "core.ignoreCase": "false",
     "core.precomposeUnicode": "false",
     "core.protectHFS": "false",
@@ -21,7 +21,7 @@ _TRUE_TO_DISK = {
     "core.untrackedCache": "false",
     "index.sparse": "false",
 }
-_OPTIONS = tuple(part for name, value in _TRUE_TO_DISK.items() for part in ("-c", f"{name}={value}"))
+TRUE_TO_DISK = tuple(part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}"))
 _NOTHING_REPLACED = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": os.devnull}
 
 
@@ -56,7 +56,7 @@ class Checkout:
         here = {"GIT_DIR": str(self.git_dir), "GIT_WORK_TREE": str(self.path)}
         everything = {**here, **_NOTHING_REPLACED, **self.env, **(env or {})}
         return _git(
-            self.path, *_OPTIONS, *args, env=everything, stdin=stdin, ok_codes=ok_codes, timeout=LONG_TIMEOUT
+            self.path, *TRUE_TO_DISK, *args, env=everything, stdin=stdin, ok_codes=ok_codes, timeout=LONG_TIMEOUT
         )
 
     def line(self, *args: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None) -> str:

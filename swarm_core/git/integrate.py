@@ -16,6 +16,7 @@ from swarm_core.errors import CommandFailed, Conflict, InvalidInput, TimedOut
 from swarm_core.git import admin
 from swarm_core.git.apart import apart
 from swarm_core.git.changes import dirty_files
+from swarm_core.git.checkout import TRUE_TO_DISK
 from swarm_core.git.command import (
     _ALONE,
     _ANY_CODE,
@@ -35,11 +36,13 @@ from swarm_core.git.identity import IDENTITY
 from swarm_core.git.refs import git_dirs, ref_commit
 from swarm_core.git.removal import remove_scratch
 from swarm_core.git.repo import inspect
+from swarm_core.git.snapshot import GITLINK
 from swarm_core.git.worktrees import real
 
 Method = Literal["merge", "squash", "rebase"]
 
 _NAMED = 20
+_NOTHING = "000000"
 _ANSWER_TIMEOUT = 60.0
 _LAST_WORDS = 5.0
 # What a person's configuration must not do here: ask, sign, move other branches, remember or reuse resolutions.
@@ -298,19 +301,40 @@ def _follow(place: Path, old: str, new: str) -> None:
 
 
 def _untracked_in_the_way(place: Path, old: str, new: str) -> list[str]:
-    """List what git does not track where the change adds a path: at it, below it or above it.
+    """List what git does not track and would delete or overwrite to make room for the change.
 
-    Ignored files count: git itself deletes them to make room.
+    That is what lies at a path that is added, below it or above it, ignored or not; a link above a path that is
+    changed; and what lies where a submodule changes, of which git does not look at the files.
     """
-    added = nul_list(_git(place, "diff", "--name-only", "--no-renames", "--diff-filter=A", "-z", old, new))
-    taken = sorted({spot for name in added if (spot := _taken(place, name)) is not None})
-    found: list[str] = []
-    for names in in_chunks(taken):
-        found += nul_list(_git(place, "--literal-pathspecs", "ls-files", "--others", "-z", "--", *names))
-    return found
+    how = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new)
+    listed = nul_list(_git(place, *how))
+    modes = {name: facts.lstrip(":").split(" ")[:2] for facts, name in zip(listed[::2], listed[1::2], strict=True)}
+    modules = {name for name, (before, _) in modes.items() if before == GITLINK}
+    found = [name for name in modules if _is_replaced(place / name, modes[name][1])]
+    spots = set()
+    for name, (before, after) in modes.items():
+        if name in modules or after == _NOTHING:
+            continue
+        spot = _taken(place, name, above_only=before != _NOTHING)
+        if spot is not None and modules.intersection(map(str, Path(spot).parents)):
+            found.append(spot)
+        elif spot is not None:
+            spots.add(spot)
+    for names in in_chunks(sorted(spots)):
+        asked = (*TRUE_TO_DISK, "--literal-pathspecs", "ls-files", "--others", "-z", "--", *names)
+        found += nul_list(_git(place, *asked))
+    return sorted(found)
 
 
-def _taken(place: Path, name: str) -> str | None:
+def _is_replaced(module: Path, mode: str) -> bool:
+    """Whether something lies where a submodule is that git would delete to give the path another mode."""
+    if mode == _NOTHING or not os.path.lexists(module):
+        return False
+    is_folder = module.is_dir() and not module.is_symlink()
+    return not is_folder or (mode != GITLINK and any(module.iterdir()))
+
+
+def _taken(place: Path, name: str, *, above_only: bool) -> str | None:
     """The path at which something lies already: the one named, or a file where a folder of it has to be."""
     parts = name.split("/")
     for depth in range(1, len(parts)):
@@ -319,7 +343,7 @@ def _taken(place: Path, name: str) -> str | None:
             return None
         if above.is_symlink() or not above.is_dir():
             return "/".join(parts[:depth])
-    return name if os.path.lexists(place / name) else None
+    return name if not above_only and os.path.lexists(place / name) else None
 
 
 def _overwritten(place: Path, files: list[str]) -> Conflict:

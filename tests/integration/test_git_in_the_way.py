@@ -95,3 +95,141 @@ def test_an_ignored_file_beside_the_tracked_ones_of_a_folder_that_becomes_a_file
         integrate.land(topic, "main", made, base, lock=lock)
     assert caught.value.details["files"] == ["one/local.env"]
     assert (topic / "one/local.env").read_text() == "mine\n"
+
+
+# Submodules and links: git looks at neither what lies in the one nor where the other leads
+
+_AWAY = f"0 {'0' * 40}"
+
+
+def changing(repo: Path, *lines: str) -> str:
+    """A commit on top of main whose files differ by lines for `git update-index --index-info`."""
+    apart = repo.parent / "apart"
+    git_run(repo, "worktree", "add", "-q", "--no-checkout", "--detach", str(apart), "main")
+    git_run(apart, "read-tree", "main")
+    git_run(apart, "update-index", "--index-info", stdin="".join(f"{line}\n" for line in lines).encode())
+    tree = git_run(apart, "write-tree")
+    git_run(repo, "worktree", "remove", "--force", str(apart))
+    return git_run(repo, "commit-tree", "-p", "main", "-m", "changed", tree)
+
+
+def module(name: str, commit: str = "1" * 40) -> str:
+    return f"160000 {commit}\t{name}"
+
+
+def blob(repo: Path, name: str) -> str:
+    oid = git_run(repo, "hash-object", "-w", "--stdin", stdin=b"from topic\n")
+    return f"100644 {oid}\t{name}"
+
+
+def refused(repo: Path, lock: Path, made: str) -> list[str]:
+    """What is named as being in the way; nothing was changed."""
+    base, before = rev(repo, "main"), seen(repo)
+    with pytest.raises(Conflict) as caught:
+        integrate.land(repo, "main", made, base, lock=lock)
+    assert caught.value.details["reason"] == "checkout"
+    assert (rev(repo, "main"), seen(repo)) == (base, before)
+    return list(caught.value.details["files"])
+
+
+def with_module(repo: Path) -> None:
+    """Record a submodule at `sm` on main, in a folder with a repository."""
+    (repo / "sm").mkdir()
+    git_run(repo / "sm", "init", "-q")
+    commit(repo / "sm", "readme", "x\n")
+    git_run(repo, "-c", "advice.addEmbeddedRepo=false", "add", "sm")
+    git_run(repo, "commit", "-q", "-m", "with a submodule")
+
+
+@pytest.mark.parametrize("hidden_by", ["nothing", "diff.ignoreSubmodules", "submodule.data.ignore", ".gitmodules"])
+def test_an_ignored_file_where_a_merge_adds_a_submodule_is_named_whatever_the_configuration_says(
+    repo: Path, lock: Path, hidden_by: str
+) -> None:
+    (repo / ".git/info/exclude").write_text("/data\n")
+    (repo / "data").write_text("mine\n")
+    if hidden_by == ".gitmodules":
+        (repo / ".gitmodules").write_text('[submodule "data"]\n\tpath = data\n\tignore = all\n')
+    elif hidden_by == "submodule.data.ignore":
+        (repo / ".gitmodules").write_text('[submodule "data"]\n\tpath = data\n')
+    if hidden_by.count(".") == 2 or hidden_by.startswith("diff"):
+        git_run(repo, "config", hidden_by, "all")
+    assert refused(repo, lock, changing(repo, module("data"))) == ["data"]
+    assert (repo / "data").read_text() == "mine\n"
+
+
+def test_work_in_a_submodule_that_a_merge_replaces_by_a_file_is_named(repo: Path, lock: Path) -> None:
+    with_module(repo)
+    (repo / "sm" / "new").write_text("mine\n")
+    assert refused(repo, lock, changing(repo, f"{_AWAY}\tsm", blob(repo, "sm"))) == ["sm"]
+    assert (repo / "sm" / "new").read_text() == "mine\n"
+
+
+def test_an_ignored_file_in_a_submodule_that_a_merge_replaces_by_a_folder_is_named(repo: Path, lock: Path) -> None:
+    with_module(repo)
+    (repo / ".git/info/exclude").write_text("/sm/local.env\n")
+    (repo / "sm" / "local.env").write_text("mine\n")
+    made = changing(repo, f"{_AWAY}\tsm", blob(repo, "sm/local.env"))
+    assert refused(repo, lock, made) == ["sm/local.env"]
+    assert (repo / "sm" / "local.env").read_text() == "mine\n"
+
+
+def test_a_file_in_the_place_of_a_submodule_that_a_merge_moves_is_named(repo: Path, lock: Path) -> None:
+    with_module(repo)
+    (repo / "sm").rename(repo.parent / "elsewhere")
+    (repo / "sm").write_text("mine\n")
+    assert refused(repo, lock, changing(repo, module("sm"))) == ["sm"]
+    assert (repo / "sm").read_text() == "mine\n"
+
+
+def test_a_link_in_the_place_of_a_submodule_that_a_merge_moves_is_named(repo: Path, lock: Path) -> None:
+    with_module(repo)
+    (repo / "sm").rename(repo.parent / "elsewhere")
+    (repo / "sm").symlink_to(repo.parent / "elsewhere")
+    base, made = rev(repo, "main"), changing(repo, module("sm"))
+    with pytest.raises(Conflict) as caught:
+        integrate.land(repo, "main", made, base, lock=lock)
+    assert (caught.value.details["files"], rev(repo, "main")) == (["sm"], base)
+    assert (repo / "sm").is_symlink()
+
+
+def test_a_submodule_with_files_follows_a_merge_that_moves_or_removes_it(repo: Path, lock: Path) -> None:
+    with_module(repo)
+    (repo / "sm" / "new").write_text("mine\n")
+    for line in (module("sm"), f"{_AWAY}\tsm"):
+        made = changing(repo, line)
+        integrate.land(repo, "main", made, rev(repo, "main"), lock=lock)
+        assert rev(repo, "main") == made
+        assert (repo / "sm" / "new").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("target", ["nowhere", "elsewhere"])
+def test_a_link_in_the_place_of_a_tracked_folder_is_named_when_a_merge_changes_a_file_in_it(
+    repo: Path, lock: Path, target: str
+) -> None:
+    (repo.parent / "elsewhere").mkdir()
+    (repo / "src").rename(repo.parent / "moved")
+    (repo / "src").symlink_to(repo.parent / target)
+    assert refused(repo, lock, changing(repo, blob(repo, "src/app.py"))) == ["src"]
+    assert (repo / "src").is_symlink()
+
+
+def test_a_link_in_the_place_of_a_tracked_folder_stays_when_a_merge_changes_another(
+    repo: Path, lock: Path
+) -> None:
+    (repo / "src").rename(repo.parent / "moved")
+    (repo / "src").symlink_to(repo.parent / "moved")
+    made = changing(repo, blob(repo, "README.md"))
+    integrate.land(repo, "main", made, rev(repo, "main"), lock=lock)
+    assert (repo / "src").is_symlink()
+    assert (repo / "README.md").read_text() == "from topic\n"
+
+
+def test_an_untracked_file_is_named_although_the_configuration_says_that_case_does_not_matter(
+    repo: Path, lock: Path
+) -> None:
+    commit(repo, "DATA", "tracked\n")
+    (repo / ".git/info/exclude").write_text("/data\n")
+    (repo / "data").write_text("mine\n")
+    git_run(repo, "config", "core.ignoreCase", "true")
+    assert refused(repo, lock, changing(repo, blob(repo, "data"))) == ["data"]
+    assert (repo / "data").read_text() == "mine\n"
