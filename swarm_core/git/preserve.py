@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from swarm_core.git.checkout import Checkout, find_checkout, open_checkout
 from swarm_core.git.command import _git, check_commit_id, check_swarm_ref, nul_list
 from swarm_core.git.identity import FIXED_DATE, IDENTITY
 from swarm_core.git.inside import find_linked, refuse_closed, search
-from swarm_core.git.quarantine import DURABLE, Quarantine, quarantine, sync_folder
-from swarm_core.git.refs import current_branch, head_commit, ref_commit
+from swarm_core.git.quarantine import DURABLE, Quarantine, quarantine, sync_ref
+from swarm_core.git.refs import LIST_REFS, current_branch, head_commit, plain_refs, ref_commit
 from swarm_core.git.snapshot import GITLINK, Snapshot
 
 _PRESERVED = "refs/swarm/preserved/"
@@ -248,36 +248,49 @@ def _look(at: Checkout) -> _Work:
     if snap.index_tree is None and at.index.is_file() and at.index.stat().st_size:
         state["index"] = at.index
     pending = gitfiles.look_up(at, gitfiles.ids_in(_named(state, history=False)))
-    known = [*_named(state, history=True), *_branch_reflogs(at, branch, state)]
+    own = _own_branches(branch, state)
+    known = [*_named(state, history=True), *_reflogs(at, own)]
     past = gitfiles.look_up(at, [*([head] if head else []), *gitfiles.ids_in(known)])
-    return _Work(head, branch, snap, state, pending, _unreachable(at, past.commits))
+    return _Work(head, branch, snap, state, pending, _unreachable(at, past.commits, own))
 
 
 def _named(state: Mapping[str, Path], *, history: bool) -> list[Path]:
     return [place for name, place in state.items() if gitfiles.is_history(name) == history and name != "index"]
 
 
-def _branch_reflogs(at: Checkout, branch: str | None, state: Mapping[str, Path]) -> list[Path]:
-    """The reflogs of the branches this worktree works on, which go when the branches are deleted."""
+def _own_branches(branch: str | None, state: Mapping[str, Path]) -> list[str]:
+    """The branches that this worktree works on: its own, and one that is being rebased."""
     heads = [f"refs/heads/{branch}"] if branch else []
     heads += [
         files.read_small(state[name]).decode(errors="replace").strip()
         for name in state
         if name.endswith("/head-name")
     ]
-    logs = [at.common_dir / "logs" / head for head in heads if head.startswith("refs/heads/") and ".." not in head]
+    return [head.removeprefix("refs/heads/") for head in heads if head.startswith("refs/heads/")]
+
+
+def _reflogs(at: Checkout, branches: Iterable[str]) -> list[Path]:
+    """The reflogs of branches, which go when the branches are deleted."""
+    logs = [at.common_dir / "logs/refs/heads" / branch for branch in branches if ".." not in branch]
     return [log for log in logs if log.is_file()]
 
 
-def _unreachable(at: Checkout, commits: Iterable[str]) -> list[str]:
-    """The newest of those commits that no branch, tag or remote branch has."""
-    asked = "".join(f"{commit}\n" for commit in commits).encode()
+def _unreachable(at: Checkout, commits: Iterable[str], own: Sequence[str] = ()) -> list[str]:
+    """The newest of those commits that no branch, tag or remote branch has.
+
+    What the `own` branches were pushed to does not count: it goes when the pull request is merged or closed.
+    """
+    asked = list(commits)
     if not asked:
         return []
-    how = ("rev-list", "--parents", "--ignore-missing", "--stdin", "--not", *_ON_BRANCHES)
-    listed = [line.split(" ") for line in at.run(*how, stdin=asked).decode().splitlines()]
-    older = {parent for _, *parents in listed for parent in parents}
-    newest = [commit for commit, *_ in listed if commit not in older]
+    pushed = tuple(f"/{branch}" for branch in own)
+    refs = plain_refs(at.run(*LIST_REFS, "refs/heads", "refs/tags", "refs/remotes"))
+    held = [oid for ref, oid in refs if not (ref.startswith("refs/remotes/") and ref.endswith(pushed))]
+    told = "".join(f"{one}\n" for one in (*asked, *(f"^{oid}" for oid in held))).encode()
+    listed = at.run("rev-list", "--parents", "--ignore-missing", "--stdin", stdin=told).decode().splitlines()
+    lines = [line.split(" ") for line in listed]
+    older = {parent for _, *parents in lines for parent in parents}
+    newest = [commit for commit, *_ in lines if commit not in older]
     return [commit for commit in newest if commit != _start_of_nothing(at)]
 
 
@@ -356,12 +369,7 @@ def _write_ref(at: Checkout, ref: str, commit: str) -> None:
         if ref_commit(at.path, ref) is not None:
             raise Conflict(f"{ref} exists already", details={"ref": ref}) from error
         raise
-    place = at.common_dir / ref
-    for folder in place.parents:
-        if folder.is_dir():
-            sync_folder(folder)
-        if folder == at.common_dir:
-            break
+    sync_ref(at.common_dir, ref)
 
 
 def _extent(at: Checkout, head: str | None, tree: str) -> tuple[int, int]:

@@ -155,9 +155,29 @@ def _content(place: Path) -> bytes:
         return b""
 
 
+def sync_ref(common_dir: Path, ref: str) -> None:
+    """Make a ref durable, whether it is a file of its own or a line in `packed-refs`."""
+    sync_up(common_dir / "packed-refs", common_dir)
+    sync_up(common_dir / ref, common_dir)
+
+
+def sync_object(objects: Path, oid: str) -> None:
+    """Make a loose object durable; one in a pack already is."""
+    sync_up(objects / oid[:2] / oid[2:], objects)
+
+
+def sync_up(place: Path, top: Path) -> None:
+    """Make a file durable with its name: it and the folders above it, up to `top`; what is missing is skipped."""
+    for one in (place, *place.parents):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            sync_folder(one)
+        if one == top:
+            return
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames in a folder durable; git itself syncs files only."""
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(folder, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -53,6 +53,19 @@ def branches(repo: str | Path, prefix: str = "") -> set[str]:
     return {name for line in nul_list(names) if (name := line.lstrip("\n")) and name.startswith(prefix)}
 
 
+# Lists refs for `plain_refs`, with what restricts them after it.
+LIST_REFS = ("for-each-ref", "--format=%(objectname) %(refname) %(symref)%00")
+
+
+def plain_refs(listed: bytes) -> list[tuple[str, str]]:
+    """Refs and the objects they name, from what LIST_REFS printed.
+
+    Symbolic ones are left out: they hold nothing and dangle when the ref that they name goes.
+    """
+    found = [line.lstrip("\n").split(" ") for line in nul_list(listed)]
+    return [(fields[1], fields[0]) for fields in found if len(fields) == 3 and not fields[2]]
+
+
 def git_dirs(path: str | Path) -> tuple[Path, Path]:
     """A worktree's own git folder and the one all worktrees of the repository share."""
     with opened(path) as repo:

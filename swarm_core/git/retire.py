@@ -6,6 +6,7 @@ Everything happens under the repository's lock, so that of two branches that hol
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from swarm_core import files, locks
@@ -18,11 +19,11 @@ from swarm_core.git.command import (
     check_commit_id,
     check_swarm_ref,
     code_of,
-    nul_list,
     text,
 )
 from swarm_core.git.identity import FIXED_DATE, IDENTITY
-from swarm_core.git.refs import git_dirs, ref_commit
+from swarm_core.git.quarantine import DURABLE, sync_object, sync_ref
+from swarm_core.git.refs import LIST_REFS, git_dirs, plain_refs, ref_commit
 
 HELD = "refs/swarm/held/"
 LOGGED = "refs/swarm/logged/"
@@ -78,11 +79,8 @@ def retire_branch(repo: str | Path, branch: str, commit: str, *, ref: str, lock:
 
 def _holders(repo: str | Path, branch: str, tip: str) -> list[tuple[str, str]]:
     """The refs that have the commit and count, with what they point at."""
-    where = (_HEADS, "refs/remotes", "refs/tags")
-    how = ("for-each-ref", "--format=%(refname)%00%(objectname)%00", "--contains", tip, *where)
-    fields = [field.lstrip("\n") for field in nul_list(_git(repo, *how))]
-    pairs = [(ref, commit) for ref, commit in zip(fields[::2], fields[1::2], strict=False) if ref]
-    return [pair for pair in pairs if not _comes_and_goes(pair[0], branch)]
+    listed = _git(repo, *LIST_REFS, "--contains", tip, _HEADS, "refs/remotes", "refs/tags")
+    return [(ref, commit) for ref, commit in plain_refs(listed) if not _comes_and_goes(ref, branch)]
 
 
 def _comes_and_goes(ref: str, branch: str) -> bool:
@@ -91,25 +89,38 @@ def _comes_and_goes(ref: str, branch: str) -> bool:
 
 
 def delete_guarded(repo: str | Path, branch: str, tip: str, guard: str) -> bool:
-    """Delete the branch at `tip` in one transaction with its guard; False when it was left alone."""
+    """Delete the branch at `tip` while the refs of its guard hold; False when it was left alone.
+
+    The guard is lines for `git update-ref`, `verify` or `update`. What these refs hold is on disk before the
+    branch goes, which is verified in the same transaction.
+    """
     common_dir = git_dirs(repo)[1]
     if admin.holders(common_dir, branch):
         return False
-    lines = ["start", guard, *_keep_logged(repo, common_dir, branch, tip), f"delete {_HEADS}{branch} {tip}"]
-    told = "".join(f"{line}\n" for line in (*lines, "prepare", "commit"))
+    lines = [*guard.splitlines(), *_keep_logged(repo, common_dir, branch, tip)]
+    if made := [line for line in lines if line.startswith("update ")]:
+        _update_refs(repo, made)
+    held = {ref: commit for _, ref, commit, *_ in (line.split(" ") for line in lines)}
+    for ref in held:
+        sync_ref(common_dir, ref)
     try:
-        _git(repo, "update-ref", "--no-deref", "--stdin", stdin=told.encode())
+        verified = [f"verify {ref} {commit}" for ref, commit in held.items()]
+        _update_refs(repo, [*verified, f"delete {_HEADS}{branch} {tip}"])
     except CommandFailed:
-        held = ref_commit(repo, guard.split(" ")[1]) if guard.startswith("verify ") else None
-        if ref_commit(repo, f"{_HEADS}{branch}") == tip and (held is None or held == guard.split(" ")[2]):
+        if all(ref_commit(repo, ref) == commit for ref, commit in {**held, f"{_HEADS}{branch}": tip}.items()):
             raise
         return False
     _drop_settings(repo, common_dir, branch)
     return True
 
 
+def _update_refs(repo: str | Path, lines: Sequence[str]) -> None:
+    told = "".join(f"{line}\n" for line in ("start", *lines, "prepare", "commit"))
+    _git(repo, *DURABLE, "update-ref", "--no-deref", "--stdin", stdin=told.encode())
+
+
 def _keep_logged(repo: str | Path, common_dir: Path, branch: str, tip: str) -> list[str]:
-    """The command that keeps commits which only the branch's log knows: amended, or reset away.
+    """The command that keeps commits which no lasting ref has but the branch's log knows: amended, or reset away.
 
     The log goes with the branch. They become the parents of a commit without files.
     """
@@ -119,21 +130,27 @@ def _keep_logged(repo: str | Path, common_dir: Path, branch: str, tip: str) -> l
     known = sorted(c for c in named - {tip} if re.fullmatch(r"[0-9a-f]{40,64}", c) and c.strip("0"))
     if not known:
         return []
-    asked = "".join(f"{commit}\n" for commit in known).encode()
-    how = ("rev-list", "--ignore-missing", "--stdin", "--not", "--all")
-    lost = set(_git(repo, *how, stdin=asked).decode().split())
+    refs = plain_refs(_git(repo, *LIST_REFS, _HEADS, "refs/swarm/"))
+    lasting = {tip, *(oid for ref, oid in refs if not _comes_and_goes(ref, branch))}
+    asked = "".join(f"{one}\n" for one in (*known, *(f"^{oid}" for oid in sorted(lasting)))).encode()
+    lost = set(_git(repo, "rev-list", "--ignore-missing", "--stdin", stdin=asked).decode().split())
     ends = [commit for commit in known if commit in lost]
     if not ends:
         return []
     ends = text(repo, "merge-base", "--independent", *ends).split()
     parents = [argument for end in ends for argument in ("-p", end)]
-    message = f"commits that only the log of {branch} knew"
-    kept = text(repo, "commit-tree", _empty(repo), *parents, "-m", message, env={**IDENTITY, **FIXED_DATE})
+    kept = _store_commit(repo, common_dir, parents, f"commits that only the log of {branch} knew")
     return [f"update {LOGGED}{branch}-{kept[:12]} {kept}"]
 
 
-def _empty(repo: str | Path) -> str:
-    return text(repo, "hash-object", "-t", "tree", "-w", "--stdin", stdin=b"")
+def _store_commit(repo: str | Path, common_dir: Path, parents: Sequence[str], message: str) -> str:
+    """Write a commit without files, which is on disk when this returns."""
+    empty = text(repo, *DURABLE, "hash-object", "-t", "tree", "-w", "--stdin", stdin=b"")
+    how = (*DURABLE, "commit-tree", empty, *parents, "-m", message)
+    commit = text(repo, *how, env={**IDENTITY, **FIXED_DATE})
+    for oid in (empty, commit):
+        sync_object(common_dir / "objects", oid)
+    return commit
 
 
 def _drop_settings(repo: str | Path, common_dir: Path, branch: str) -> None:

@@ -199,3 +199,66 @@ def test_a_branch_in_use_is_never_deleted(topic: Path, tmp_path: Path, lock: Pat
         assert git.current_branch(tmp_path / "wt") is None
     assert not git.delete_branch(topic, "topic", lock=lock)
     assert "topic" in git.branches(topic)
+
+
+# What keeps the commits of a branch that goes
+
+
+def only_here(repo: Path) -> str:
+    return git_run(repo, "commit-tree", "-m", "only here", "-p", "HEAD", "HEAD^{tree}")
+
+
+def holders(repo: Path, tip: str) -> list[str]:
+    return git_run(repo, "for-each-ref", "--format=%(refname)", "--contains", tip).split()
+
+
+def test_a_symbolic_branch_does_not_hold_the_branch_that_it_names(repo: Path, lock: Path) -> None:
+    tip = only_here(repo)
+    git_run(repo, "branch", "one", tip)
+    git_run(repo, "symbolic-ref", "refs/heads/alias", "refs/heads/one")
+    git_run(repo, "symbolic-ref", "refs/heads/second", "refs/heads/alias")
+    assert not git.delete_branch(repo, "one", lock=lock)
+    assert "refs/heads/one" in holders(repo, tip)
+
+
+def test_a_symbolic_branch_goes_and_the_branch_that_it_names_stays(repo: Path, lock: Path) -> None:
+    tip = only_here(repo)
+    git_run(repo, "branch", "one", tip)
+    git_run(repo, "symbolic-ref", "refs/heads/alias", "refs/heads/one")
+    assert git.delete_branch(repo, "alias", lock=lock)
+    assert holders(repo, tip) == ["refs/heads/one"]
+
+
+@pytest.mark.parametrize("also", ["refs/remotes/origin/one", "refs/remotes/origin/other", "refs/tags/seen"])
+def test_a_commit_of_the_log_that_only_a_remote_branch_or_tag_has_beside_it_is_kept(
+    repo: Path, lock: Path, also: str
+) -> None:
+    before = only_here(repo)
+    git_run(repo, "branch", "one", before)
+    git_run(repo, "update-ref", also, before)
+    git_run(repo, "update-ref", "refs/heads/one", "main")
+    assert git.delete_branch(repo, "one", lock=lock)
+    git_run(repo, "update-ref", "-d", also)
+    [held] = holders(repo, before)
+    assert held.startswith(f"{retire.LOGGED}one-")
+
+
+def test_a_commit_of_the_log_that_only_a_symbolic_branch_has_beside_it_is_kept(repo: Path, lock: Path) -> None:
+    before = only_here(repo)
+    git_run(repo, "branch", "one", before)
+    git_run(repo, "tag", "seen", before)
+    git_run(repo, "symbolic-ref", "refs/heads/alias", "refs/tags/seen")
+    git_run(repo, "update-ref", "refs/heads/one", "main")
+    assert git.delete_branch(repo, "one", lock=lock)
+    git_run(repo, "tag", "-d", "seen")
+    [held] = holders(repo, before)
+    assert held.startswith(f"{retire.LOGGED}one-")
+
+
+def test_a_commit_of_the_log_that_another_branch_has_needs_no_ref(repo: Path, lock: Path) -> None:
+    before = only_here(repo)
+    for name in ("one", "other"):
+        git_run(repo, "branch", name, before)
+    git_run(repo, "update-ref", "refs/heads/one", "main")
+    assert git.delete_branch(repo, "one", lock=lock)
+    assert holders(repo, before) == ["refs/heads/other"]

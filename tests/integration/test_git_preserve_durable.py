@@ -5,6 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -242,3 +246,69 @@ def test_work_stored_by_an_older_version_comes_back(bench: Bench) -> None:
         git.restore(bench.path, ref=REF)
         assert fingerprint(bench.path) == files
     assert git.branches(inner) == {"main", "another"}
+
+
+# Refs that are all that keeps the commits of a branch when it goes
+
+
+def can_trace() -> bool:
+    program = shutil.which("strace")
+    return program is not None and subprocess.run([program, "-qq", "true"], capture_output=True).returncode == 0
+
+
+_DELETE = """
+import sys
+from pathlib import Path
+from swarm_core.git import retire
+
+kind, repo, tip, lock = sys.argv[1:]
+if kind == "merged":
+    gone = retire.retire_branch(repo, "gone", tip, ref="refs/swarm/merged/x", lock=Path(lock))
+else:
+    gone = retire.delete_branch(repo, "gone", lock=Path(lock))
+sys.exit(0 if gone else 1)
+"""
+
+
+@pytest.mark.skipif(not can_trace(), reason="strace is not installed or may not trace")
+@pytest.mark.parametrize("kind", ["held", "logged", "merged", "other branch"])
+def test_what_keeps_the_commits_of_a_branch_is_on_disk_before_the_branch_goes(
+    repo: Path, tmp_path: Path, kind: str
+) -> None:
+    tip = git_run(repo, "commit-tree", "-m", "only here", "-p", "HEAD", "HEAD^{tree}")
+    git_run(repo, "branch", "gone", tip)
+    if kind == "held":
+        git_run(repo, "tag", "seen", tip)
+    if kind == "logged":
+        git_run(repo, "update-ref", "refs/heads/gone", "main")
+    if kind == "other branch":
+        git_run(repo, "branch", "other", tip)
+    trace = tmp_path / "trace"
+    calls = "trace=fsync,rename,link,unlink,renameat,renameat2,unlinkat"
+    program = [
+        sys.executable,
+        "-c",
+        _DELETE,
+        kind,
+        str(repo),
+        git_run(repo, "rev-parse", "gone"),
+        str(tmp_path / "lock"),
+    ]
+    argv = ["strace", "-f", "-y", "-e", calls, "-o", str(trace), *program]
+    subprocess.run(argv, check=True, timeout=60, cwd=Path(__file__).parents[2])
+    lines = trace.read_text().splitlines()
+    gone = next(n for n, line in enumerate(lines) if re.search(r'unlink.*"[^"]*refs/heads/gone"', line))
+    synced = {
+        found[1]: n for n, line in enumerate(lines[:gone]) if (found := re.search(r"fsync\(\d+<([^>]*)>", line))
+    }
+    ref = git_run(repo, "for-each-ref", "--format=%(refname)", "refs/swarm", "refs/heads/other")
+    place = repo / ".git" / ref
+    assert all(str(one) in synced for one in (place, place.parent, repo / ".git/refs"))
+    if kind != "other branch":
+        renamed = next(n for n, line in enumerate(lines) if re.search(rf'rename.*"[^"]*{ref}"', line))
+        assert renamed < synced[str(place.parent)] < gone
+        assert synced[f"{place}.lock"] < renamed
+    if kind == "logged":
+        oid = git_run(repo, "rev-parse", ref)
+        written = repo / ".git/objects" / oid[:2]
+        assert all(str(one) in synced for one in (written, written / oid[2:], written.parent))

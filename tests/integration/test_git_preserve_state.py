@@ -331,3 +331,34 @@ def test_a_file_that_keeps_changing_is_refused(bench: Bench) -> None:
         writer.kill()
         writer.wait()
     assert outcome == "WORK_NOT_STORED"
+
+
+@pytest.mark.parametrize("lose", [lost_by_reset, lost_by_amending])
+def test_a_commit_of_the_reflog_that_only_the_pushed_branch_has_is_stored(bench: Bench, lose) -> None:
+    (bench.path / "precious.txt").write_text("precious\n")
+    bench.run("add", "-A")
+    bench.run("commit", "-q", "-m", "precious")
+    pushed = bench.run("rev-parse", "HEAD")
+    bench.run("update-ref", "refs/remotes/origin/b", pushed)
+    lose(bench)
+    bench.preserve()
+    bench.run("update-ref", "-d", "refs/remotes/origin/b")
+    bench.replace_worktree()
+    assert is_held(bench.repo, pushed)
+
+
+def test_what_another_branch_was_pushed_to_is_not_stored_again(bench: Bench) -> None:
+    bench.run("commit", "-q", "--allow-empty", "-m", "pushed")
+    bench.run("update-ref", "refs/remotes/origin/other", "HEAD")
+    bench.run("reset", "-q", "--hard", "HEAD~1")
+    assert git.preserve(bench.path, ref=REF, message="stopped") is None
+
+
+def test_a_commit_that_only_a_symbolic_branch_seems_to_have_is_stored(bench: Bench) -> None:
+    bench.run("symbolic-ref", "refs/heads/alias", "HEAD")
+    bench.run("checkout", "-q", "--detach")
+    bench.run("commit", "-q", "--allow-empty", "-m", "nowhere")
+    made = bench.run("rev-parse", "HEAD")
+    bench.preserve()
+    bench.remove()
+    assert is_held(bench.repo, made)

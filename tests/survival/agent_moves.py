@@ -269,6 +269,12 @@ def rename_branch(site: Site) -> None:
     site.git("branch", "-M", site.world.text("renamed").strip().replace(" ", "-"))
 
 
+def symbolic_branch(site: Site, to: str) -> None:
+    """Make a branch, without a log, that is only another name for what the worktree has checked out."""
+    target = "HEAD" if to == "HEAD" else site.git("symbolic-ref", "-q", "HEAD") or "HEAD"
+    site.git("-c", "core.logAllRefUpdates=false", "symbolic-ref", "refs/heads/alias", target)
+
+
 def delete_branch(site: Site) -> None:
     """Behind git's back, which would refuse while it is checked out."""
     site.git("update-ref", "-d", site.git("symbolic-ref", "-q", "HEAD") or "refs/heads/spare")

@@ -42,6 +42,7 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "rebase": {"backend": st.sampled_from(["merge", "apply"])},
     "abort": {"what": st.sampled_from(["rebase", "merge", "cherry-pick", "revert", "am"])},
     "reset": {"how": st.sampled_from(["hard", "soft"]), "to": st.sampled_from(["HEAD", "HEAD~1", "main"])},
+    "symbolic_branch": {"to": st.sampled_from(["HEAD", "branch"])},
     "switch": {"to": st.sampled_from(["own", "new", "-", "other"])},
     "nested_repository": {"folder": folders},
     "bare_repository": {"folder": st.sampled_from(["bare", "ignored/bare"])},

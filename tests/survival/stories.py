@@ -153,6 +153,19 @@ STORIES: dict[str, list[Step]] = {
         _move("switch", to="own"),
         _clean(),
     ],
+    "another name for the branch is all that seems to have its commits": [
+        _SPAWN,
+        _move("commit", file="notes.txt"),
+        _move("symbolic_branch", to="branch"),
+        _clean(),
+    ],
+    "another name for HEAD is all that seems to have a commit": [
+        _SPAWN,
+        _move("symbolic_branch", to="HEAD"),
+        _move("detach"),
+        _move("commit", file="notes.txt"),
+        _clean(),
+    ],
     "a branch is deleted under its worktree": [
         _SPAWN,
         _move("commit", file="notes.txt"),
