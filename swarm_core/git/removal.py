@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,7 @@ Stamp = list[int]
 class Look:
     """A folder as it was seen: the inode of each folder in it and the stamps of its files, parents first.
 
-    `changed` are the paths written to since a moment, with their stamps.
+    `changed` are the paths written to since a moment, or since an earlier look, with their stamps.
     """
 
     folders: dict[str, tuple[int, dict[str, Stamp]]]
@@ -113,11 +113,36 @@ def _store(
     folder = entry.path_now
     if (commit := lost_branch(folder, branch) if branch else None) is not None:
         create_branch(repo, str(branch), commit)
+    known = _known_before(entry, folder, began)
     kept = preserve(folder, ref=ref, message=message, unfinished=is_gone or not entry.is_ready)
     if kept is not None:
         read_back(repo, folder, kept)
-    entry.note(admin.STORED, {"began": began, "suspects": entry.recall(admin.SUSPECTS) or {}})
+    suspects = entry.recall(admin.SUSPECTS) or {}
+    entry.note(admin.STORED, {"began": began, "known": known, "suspects": suspects})
     return kept
+
+
+def _known_before(entry: admin.Admin, folder: Path, began: int) -> dict[str, dict[str, Stamp]]:
+    """The stamps of all files before they are stored: the worktree's, and by name those of the entries' folders.
+
+    The clock that stamps files can be put back, or be another machine's: a moment alone does not tell what was
+    written since. Nothing is known of a folder that cannot be read; the look that follows says why.
+    """
+    try:
+        found = {"": look(folder, since=began)}
+        for one in _entries_of(entry, folder):
+            found[one.folder.name] = look(one.folder, since=began, is_git=True)
+    except (OSError, Conflict):
+        return {}
+    return {name: _stamps(seen) for name, seen in found.items()}
+
+
+def _stamps(seen: Look) -> dict[str, Stamp]:
+    return {
+        f"{folder}/{name}" if folder else name: stamp
+        for folder, (_, files) in seen.folders.items()
+        for name, stamp in files.items()
+    }
 
 
 def _put_back_if_possible(repo: str | Path, path: str | Path, lock: Path) -> Path:
@@ -446,6 +471,11 @@ def _inner(common_dir: Path, folder: Path) -> list[admin.Admin]:
     return [entry for entry in admin.all_entries(common_dir) if folder in entry.path.parents]
 
 
+def _entries_of(entry: admin.Admin, folder: Path) -> list[admin.Admin]:
+    """The entry of the worktree in the folder, and those of worktrees inside it."""
+    return [entry, *_inner(entry.folder.parents[1], folder)]
+
+
 def _follow_inner(common_dir: Path, old: Path, new: Path) -> None:
     """Register the worktrees inside a moved one where they are now, so that pruning leaves them alone."""
     for inner in _inner(common_dir, old):
@@ -467,15 +497,15 @@ def _look_again(repo: str | Path, place: Path, entry: admin.Admin, lock: Path) -
         raise kept_at(put_back(repo, place, lock=lock) or entry.path, "not_stored")
     if held := _held_open(entry.path):
         raise kept_at(put_back(repo, place, lock=lock) or entry.path, "open", held)
-    since = int(stored["began"])
+    since, known = int(stored["began"]), stored.get("known", {})
     try:
-        found = look(entry.path, since=since)
+        found = look(entry.path, since=since, known=known.get(""))
     except OSError as error:
         name = str(error.filename).removeprefix(f"{entry.path}/")
         raise kept_at(put_back(repo, place, lock=lock) or entry.path, "unreadable", [name]) from error
     changed = dict(found.changed)
-    for one in (entry, *_inner(entry.folder.parents[1], entry.path)):
-        own = look(one.folder, since=since, is_git=True).changed
+    for one in _entries_of(entry, entry.path):
+        own = look(one.folder, since=since, known=known.get(one.folder.name), is_git=True).changed
         below = one.path.relative_to(entry.path) / ".git"
         changed |= {f"{below}/{name}": stamp for name, stamp in own.items() if not admin.is_ours(name)}
     suspects = stored["suspects"]
@@ -490,8 +520,11 @@ def _held_open(folder: Path) -> list[str]:
     return found
 
 
-def look(root: Path, *, since: int, is_git: bool = False) -> Look:
-    """Walk a folder without leaving its device; in a repository the folders' own times do not count."""
+def look(root: Path, *, since: int, known: Mapping[str, Stamp] | None = None, is_git: bool = False) -> Look:
+    """Walk a folder without leaving its device; in a repository the folders' own times do not count.
+
+    `known` are the stamps of an earlier look: a file with another one was written to, whatever its time is.
+    """
     device = root.lstat().st_dev
     if mounts := proc.mounts_below(root):
         raise kept_at(Path(mounts[0]), "other_device")
@@ -507,8 +540,9 @@ def look(root: Path, *, since: int, is_git: bool = False) -> Look:
                 path = f"{name}/{one.name}" if name else one.name
                 stamp = _stamp(facts)
                 is_folder = stat.S_ISDIR(facts.st_mode)
-                is_written = facts.st_ctime_ns >= since and not _is_shared_object(path, facts)
-                if is_written and not (is_folder and in_git):
+                is_new = known is not None and not is_folder and known.get(path) != stamp
+                is_written = is_new or (facts.st_ctime_ns >= since and not (is_folder and in_git))
+                if is_written and not _is_shared_object(path, facts):
                     found.changed[path] = stamp
                 if not is_folder:
                     files[one.name] = stamp

@@ -627,3 +627,33 @@ def make_deep(folder: Path, depth: int) -> None:
         fd = below
     os.close(os.open("y" * 250, os.O_WRONLY | os.O_CREAT, dir_fd=fd))
     os.close(fd)
+
+
+@pytest.mark.parametrize("where", ["README.md", "new.txt"])
+def test_a_save_after_the_clock_was_put_back_is_stored_and_not_deleted(bench: Bench, where: str) -> None:
+    (bench.path / "draft.txt").write_text("stored\n")
+    bench.store()
+    put_clock_back(bench.entry)
+    (bench.aside / where).write_text("saved later\n")
+    assert where in removal.discard(bench.repo, bench.path, lock=bench.lock, last=False)
+    bench.store()
+    assert removal.discard(bench.repo, bench.path, lock=bench.lock) == []
+    bench.assert_gone()
+    assert bench.stored(where) == {"saved later\n"} | ({"# A project\n"} if where == "README.md" else set())
+
+
+def test_something_staged_after_the_clock_was_put_back_keeps_the_folder(bench: Bench) -> None:
+    (bench.path / "draft.txt").write_text("stored\n")
+    bench.store()
+    put_clock_back(bench.entry)
+    git_run(bench.aside, "add", "draft.txt")
+    with pytest.raises(Conflict) as caught:
+        removal.discard(bench.repo, bench.path, lock=bench.lock)
+    assert caught.value.details["reason"] == "writing"
+    assert (bench.path / "draft.txt").exists()
+
+
+def put_clock_back(entry: admin.Admin) -> None:
+    """Have what is written from now on carry a time before the one that was noted."""
+    stored = entry.recall(admin.STORED)
+    entry.note(admin.STORED, stored | {"began": stored["began"] + 10**15})
