@@ -21,6 +21,7 @@ _UNDER_WAY = frozenset(
     {
         *("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_AUTOSTASH", "rebase-merge", "rebase-apply"),
         *("sequencer", "BISECT_LOG", "BISECT_START", "refs"),
+        *("NOTES_MERGE_PARTIAL", "NOTES_MERGE_REF", "NOTES_MERGE_WORKTREE"),
     }
 )
 

@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from swarm_core.git.refs import head_commit
 
 GITLINK = "160000"
 LINK = "120000"
+_FILES = ("100644", "100755")
 _ATTEMPTS = 3
 _LATER = 4_000_000_000  # a time that no file has, in 2096
 _INTENDED = 1 << 29  # the flag of `git add --intent-to-add`
@@ -288,8 +289,9 @@ def _compare(
     Stat data are compared here and not by git, which would follow settings and run filters of the agent.
     """
     folders: dict[str, bool] = {"": True}
-    settings: list[bool] = []
     root = str(at.path)
+    kinds = {_mode(facts) for facts in [_lstat(f"{root}/.git")] if facts}
+    odd: dict[str, os.stat_result] = {}
     present: dict[str, str] = {}
     gone: list[str] = []
     same: dict[str, str] = {}
@@ -303,12 +305,18 @@ def _compare(
             if not entry.hidden or entry.stage != "0":
                 gone.append(name)
             continue
-        if mode != entry.mode and LINK not in {mode, entry.mode} and not _has_modes(at, settings):
-            mode = entry.mode
+        kinds.add(mode)
+        if mode != entry.mode and LINK not in {mode, entry.mode}:
+            odd[name] = facts
         if entry.stage != "0" or not _is_unchanged(entry, mode, facts, refreshed_at):
             present[name] = mode
         else:
             same[name] = mode
+    for name, facts in odd.items() if odd and not _has_modes(at, kinds) else ():
+        entry = entries[name][0]
+        present[name] = entry.mode
+        if entry.stage == "0" and _is_unchanged(entry, entry.mode, facts, refreshed_at):
+            same[name] = present.pop(name)
     return present, gone, same
 
 
@@ -338,12 +346,15 @@ def _missing(at: Checkout, oids: Iterable[str]) -> set[str]:
     return {oid for oid, kind in zip(asked, told.splitlines(), strict=True) if kind != b"blob"}
 
 
-def _has_modes(at: Checkout, asked: list[bool]) -> bool:
-    """Whether the file system keeps executable bits; asked once."""
-    if not asked:
-        told = at.run("config", "--type=bool", "--get", "core.fileMode", ok_codes=(0, 1, 128))
-        asked.append(told.strip() != b"false")
-    return asked[0]
+def _has_modes(at: Checkout, kinds: Container[str | None]) -> bool:
+    """Whether the file system keeps executable bits: it does where files of both kinds are seen.
+
+    Otherwise `core.fileMode` says it, which an agent can set too.
+    """
+    if all(mode in kinds for mode in _FILES):
+        return True
+    told = at.run("config", "--type=bool", "--get", "core.fileMode", ok_codes=(0, 1, 128))
+    return told.strip() != b"false"
 
 
 def _is_unchanged(entry: Entry, mode: str, facts: os.stat_result, refreshed_at: int | None) -> bool:

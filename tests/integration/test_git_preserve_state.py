@@ -362,3 +362,42 @@ def test_a_commit_that_only_a_symbolic_branch_seems_to_have_is_stored(bench: Ben
     bench.preserve()
     bench.remove()
     assert is_held(bench.repo, made)
+
+
+def test_a_merge_of_notes_in_progress_is_stored_and_comes_back(bench: Bench) -> None:
+    for ref, note in (("commits", "ours"), ("theirs", "another")):
+        bench.run("notes", f"--ref={ref}", "add", "-m", note, "HEAD")
+    fails(bench, "notes", "merge", "theirs")
+    [conflicted] = (state(bench) / "NOTES_MERGE_WORKTREE").iterdir()
+    conflicted.write_text("resolved by hand\n")
+    bench.preserve()
+    bench.replace_worktree()
+    git.restore(bench.path, ref=REF)
+    bench.run("notes", "merge", "--commit")
+    assert bench.run("notes", "show", "HEAD") == "resolved by hand"
+
+
+@pytest.mark.parametrize("executable", [True, False])
+def test_an_executable_bit_is_stored_although_the_configuration_says_that_there_are_none(
+    bench: Bench, executable: bool
+) -> None:
+    for name, mode in (("run", 0o755), ("plain", 0o644), ("other", 0o755)):
+        (bench.path / name).write_text("x\n")
+        (bench.path / name).chmod(mode)
+    bench.run("add", "-A")
+    bench.run("commit", "-q", "-m", "files")
+    bench.run("config", "core.fileMode", "false")
+    (bench.path / ("plain" if executable else "run")).chmod(0o755 if executable else 0o644)
+    files = fingerprint(bench.path)
+    bench.preserve()
+    bench.replace_worktree()
+    git.restore(bench.path, ref=REF)
+    assert fingerprint(bench.path) == files
+
+
+def test_where_no_file_is_executable_the_configuration_says_whether_there_are_such_bits(bench: Bench) -> None:
+    (bench.path / "run").write_text("x\n")
+    bench.run("add", "--chmod=+x", "run")
+    bench.run("commit", "-q", "-m", "files")
+    bench.run("config", "core.fileMode", "false")
+    assert git.preserve(bench.path, ref=REF, message="stopped") is None
