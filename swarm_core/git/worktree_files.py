@@ -35,7 +35,10 @@ class _Change:
 
 
 def check_out(path: Path, commit: str, *, keep_open: Sequence[int] = ()) -> None:
-    """Write the files of the commit that HEAD is at; twice is safe, and files made meanwhile stay."""
+    """Write the files of the commit that HEAD is at; twice is safe, and files that were made before stay.
+
+    One that somebody makes while git writes for the first time, at a path that it has not come to yet, does not.
+    """
     is_empty = not any(item.name != ".git" for item in path.iterdir())
     if is_empty and not (git_dirs(path)[0] / "index").exists():
         # On two cores parallel checkout costs 1.5 times the CPU and gains no time.
