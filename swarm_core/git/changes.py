@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swarm_core import files
+from swarm_core.git.checkout import find_checkout
 from swarm_core.git.command import (
     _git,
     check_commit_id,
@@ -46,7 +47,7 @@ class FileChange:
 
 def change_stats(path: str | Path, base_commit: str | None) -> ChangeStats:
     """Files and lines by which the working tree differs from the commit; binary and huge files count no lines."""
-    files, added, deleted = numstat(path, _start(path, base_commit), env=without_own_filters(path))
+    files, added, deleted = numstat(path, _start(path, base_commit), env=unfiltered(path))
     untracked = untracked_files(path)
     added += sum(_count_lines(Path(path) / name) for name in untracked)
     return ChangeStats(len({*files, *untracked}), added, deleted, len(untracked))
@@ -71,7 +72,7 @@ def numstat(path: str | Path, *revisions: str, env: Mapping[str, str] | None = N
 def changes(path: str | Path, base_commit: str | None) -> list[FileChange]:
     """Every file that differs from the commit, untracked ones last; a nested repository ends in `/`."""
     how = ("diff", "--name-status", "-z", *_PLAIN, _start(path, base_commit), "--")
-    fields = iter(nul_list(_git(path, *how, env=without_own_filters(path))))
+    fields = iter(nul_list(_git(path, *how, env=unfiltered(path))))
     found: dict[str, FileChange] = {}
     for field in fields:
         status, name = field[0], next(fields)
@@ -85,7 +86,7 @@ def changes(path: str | Path, base_commit: str | None) -> list[FileChange]:
 
 def diff(path: str | Path, base_commit: str | None, *, max_bytes: int) -> str:
     """The change against the commit as text, untracked files included, cut after `max_bytes`."""
-    filters = without_own_filters(path)
+    filters = unfiltered(path)
     with scratch_index(path) as index:
         env = {**index, **filters}
         fresh = [name for name in untracked_files(path) if not name.endswith("/")]
@@ -102,13 +103,13 @@ def diff(path: str | Path, base_commit: str | None, *, max_bytes: int) -> str:
 def is_dirty(path: str | Path) -> bool:
     """Whether anything is not committed: staged, changed, untracked, or changed and hidden from `git status`."""
     how = ("status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=none")
-    return bool(_git(path, *how, env=without_own_filters(path))) or bool(hidden_files(path))
+    return bool(_git(path, *how, env=unfiltered(path))) or bool(hidden_files(path))
 
 
 def dirty_files(path: str | Path) -> list[str]:
     """The paths of everything that is not committed."""
     how = ("status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")
-    found = nul_list(_git(path, *how, env=without_own_filters(path)))
+    found = nul_list(_git(path, *how, env=unfiltered(path)))
     return [*(line[3:] for line in found), *hidden_files(path)]
 
 
@@ -132,6 +133,19 @@ def hidden_files(path: str | Path) -> list[str]:
         oids = text(path, "hash-object", "--", *names, env=env).split("\n")
         changed += [name for name, oid in zip(names, oids, strict=True) if flagged[name] != oid]
     return changed
+
+
+def unfiltered(path: str | Path) -> dict[str, str]:
+    """Environment in which git runs no filter that the worktree or a submodule in it has configured itself."""
+    return without_own_filters(path, *_submodules(Path(path)))
+
+
+def _submodules(path: Path) -> list[Path]:
+    """The submodules with a repository, and those inside them: git asks for the status of each."""
+    listed = nul_list(_git(path, "ls-files", "--stage", "-z"))
+    named = [path / line.partition("\t")[2] for line in listed if line.startswith("160000 ")]
+    found = [place for place in named if not place.is_symlink() and find_checkout(place) is not None]
+    return [*found, *(inner for place in found for inner in _submodules(place))]
 
 
 @contextlib.contextmanager

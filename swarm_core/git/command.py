@@ -108,22 +108,24 @@ def shown(cwd: str | Path, *args: str, env: Mapping[str, str] | None = None, max
     return f"{kept}\n[diff cut: the first {max_bytes} bytes are shown]\n"
 
 
-def without_own_filters(cwd: str | Path) -> dict[str, str]:
-    """Environment in which git runs no filter that the repository's or worktree's own configuration names.
+def without_own_filters(*places: str | Path) -> dict[str, str]:
+    """Environment in which git runs no filter that the own configuration of these repositories or worktrees names.
 
     An agent can write those; the filters of the person's own configuration, such as git-lfs, still run.
     """
-    asked = ("config", "--show-scope", "-z", "--get-regexp", r"^filter\..*\.(clean|smudge|process)$")
-    listed = _git(cwd, *asked, ok_codes=(0, 1)).split(b"\0")
-    keys = [
-        os.fsdecode(named.partition(b"\n")[0])
-        for scope, named in zip(listed[::2], listed[1::2], strict=False)
-        if scope in (b"local", b"worktree")
-    ]
-    drivers = sorted({key.rpartition(".")[0] for key in keys})
+    drivers = sorted({driver for place in places for driver in _own_filters(place)})
     off = [(f"{driver}.{name}", "") for driver in drivers for name in ("clean", "smudge", "process")]
     off += [(f"{driver}.required", "false") for driver in drivers]
     return with_settings(os.environ, off)
+
+
+def _own_filters(cwd: str | Path) -> list[str]:
+    asked = ("config", "--show-scope", "-z", "--get-regexp", r"^filter\..*\.(clean|smudge|process)$")
+    listed = _git(cwd, *asked, ok_codes=(0, 1)).split(b"\0")
+    own = [
+        named for scope, named in zip(listed[::2], listed[1::2], strict=False) if scope in (b"local", b"worktree")
+    ]
+    return [os.fsdecode(named.partition(b"\n")[0]).rpartition(".")[0] for named in own]
 
 
 def with_settings(environ: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:

@@ -180,9 +180,9 @@ def changed(repo: Path) -> Path:
     return repo
 
 
-def said(repo: Path) -> list[object]:
+def said(repo: Path, first: str) -> list[object]:
     """All that is shown of the changes in a worktree and between its commits."""
-    first, last = git_run(repo, "rev-parse", "main~1"), git_run(repo, "rev-parse", "main")
+    last = git_run(repo, "rev-parse", "main")
     return [
         git.change_stats(repo, first),
         git.changes(repo, first),
@@ -198,9 +198,10 @@ def said(repo: Path) -> list[object]:
 
 @pytest.mark.parametrize(("name", "value"), SETTINGS.items(), ids=list(SETTINGS))
 def test_what_is_shown_does_not_depend_on_the_configuration(changed: Path, name: str, value: str) -> None:
-    before = said(changed)
+    first = git_run(changed, "rev-parse", "main~1")
+    before = said(changed, first)
     git_run(changed, "config", name, value)
-    assert said(changed) == before
+    assert said(changed, first) == before
 
 
 def test_gitmodules_hides_no_change_of_a_submodule(changed: Path) -> None:
@@ -225,10 +226,24 @@ def test_no_filter_of_the_repository_runs_for_what_is_shown(
         git_run(repo, "config", f"filter.own.{name}", f"touch '{ran}'; cat")
     git_run(repo, "config", "filter.own.required", "true")
     (repo / "README.md").write_text("changed\n")
-    git.change_stats(repo, base)
-    git.changes(repo, base)
-    git.diff(repo, base, max_bytes=1000)
-    overlap.touched_in(repo, base)
+    said(repo, base)
     assert "README.md" in git.dirty_files(repo)
     assert git.is_dirty(repo)
     assert not ran.exists()
+
+
+def test_no_filter_of_a_submodule_runs_for_what_is_shown(changed: Path, tmp_path: Path) -> None:
+    ran, inner = tmp_path / "ran", make_repo(changed / "sm" / "inner")
+    git_run(changed / "sm", "-c", "advice.addEmbeddedRepo=false", "add", "-A")
+    for place in (changed / "sm", inner):
+        git_run(place, "config", f"filter.{place.name}.clean", f"touch '{ran}'; cat")
+        (place / ".gitattributes").write_text(f"* filter={place.name}\n")
+        (place / "README.md").write_text("changed!\n")
+    said(changed, git_run(changed, "rev-parse", "main~1"))
+    assert "sm" in git.dirty_files(changed)
+    assert not ran.exists()
+
+
+def test_a_submodule_whose_repository_is_gone_hides_no_other_change(changed: Path) -> None:
+    (changed / "sm" / ".git").rename(changed.parent / "gone")
+    assert "src/app.py" in git.dirty_files(changed)
