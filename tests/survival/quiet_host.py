@@ -39,9 +39,7 @@ class QuietHost(LocalHost):
             one["instance_id"]: {
                 "session": sessions.get(one["instance_id"]),
                 "worktree": Path(one["worktree_path"]).is_dir(),
-                "link": admin.link_problem(Path(one["worktree_path"]))
-                if Path(one["worktree_path"]).is_dir()
-                else "",
+                "link": _link_problem(Path(one["worktree_path"])),
                 "reading": None,
             }
             for one in watched
