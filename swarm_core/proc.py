@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import errno
 import os
 import re
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,8 @@ _STDERR_MAX = 1 << 16
 
 _umask: int | None = None
 _GIVES_WAY = 10
+_thread = threading.local()
+_deadline: contextvars.ContextVar[float | None] = contextvars.ContextVar("programs_end_by", default=None)
 
 
 def keep_files_private() -> None:
@@ -45,6 +48,31 @@ def give_way() -> None:
         with contextlib.suppress(OSError):
             own = threading.get_native_id()
             os.setpriority(os.PRIO_PROCESS, own, os.getpriority(os.PRIO_PROCESS, own) + _GIVES_WAY)
+
+
+@contextlib.contextmanager
+def refused(why: str) -> Iterator[None]:
+    """Make starting a program a bug in this block, as long as it runs in this thread.
+
+    For threads that others wait for: a program may hang for as long as its timeout.
+    """
+    before = getattr(_thread, "refused", None)
+    _thread.refused = why
+    try:
+        yield
+    finally:
+        _thread.refused = before
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """End programs that `run` and `run_cut` start in this block after so many seconds, all of them together."""
+    until, outer = time.monotonic() + seconds, _deadline.get()
+    token = _deadline.set(until if outer is None else min(until, outer))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
 
 
 def user_umask() -> int:
@@ -83,6 +111,7 @@ def run(
     `env` replaces the environment. The file descriptors in `keep_open` stay open in the child, so that a
     lock held here is held until the child ends, even if this process is killed first.
     """
+    timeout = _allowed(argv, timeout)
     process = _popen(argv, cwd=cwd, env=env, with_stdin=stdin is not None, keep_open=keep_open)
     try:
         with cancel.ending(lambda: end_group(process.pid)):
@@ -90,10 +119,7 @@ def run(
     except subprocess.TimeoutExpired:
         end_group(process.pid)
         process.communicate()
-        raise TimedOut(
-            f"{argv[0]} took longer than {timeout:g} s and was ended",
-            details={"argv": list(argv), "timeout_s": timeout},
-        ) from None
+        raise _timed_out(argv, timeout) from None
     except BaseException:  # an interrupted wait must not leave the program running
         end_group(process.pid)
         process.communicate()
@@ -108,15 +134,13 @@ def run_cut(
     argv: Sequence[str], *, most: int, env: Mapping[str, str] | None = None, timeout: float = DEFAULT_TIMEOUT
 ) -> tuple[Completed, bool]:
     """Run a program until it ends or has printed more than `most` bytes, which ends it; whether it was cut off."""
+    timeout = _allowed(argv, timeout)
     process = _popen(argv, env=env)
     try:
         with cancel.ending(lambda: end_group(process.pid)):
             stdout, stderr = _read_at_most(process, most, timeout)
     except subprocess.TimeoutExpired:
-        raise TimedOut(
-            f"{argv[0]} took longer than {timeout:g} s and was ended",
-            details={"argv": list(argv), "timeout_s": timeout},
-        ) from None
+        raise _timed_out(argv, timeout) from None
     finally:
         end_group(process.pid)
         process.communicate()
@@ -239,12 +263,32 @@ def _popen(
     )
 
 
+def _allowed(argv: Sequence[str], timeout: float) -> float:
+    """The timeout, or what is left until the deadline of `within`."""
+    deadline = _deadline.get()
+    if deadline is None:
+        return timeout
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimedOut(f"{argv[0]} was not started: the time for it is over", details={"argv": list(argv)})
+    return min(timeout, left)
+
+
+def _timed_out(argv: Sequence[str], timeout: float) -> TimedOut:
+    return TimedOut(
+        f"{argv[0]} took longer than {timeout:.4g} s and was ended",
+        details={"argv": list(argv), "timeout_s": timeout},
+    )
+
+
 def _child_umask() -> int:
     """As `Popen` takes it: -1 leaves the child our own."""
     return -1 if _umask is None else _umask
 
 
 def _checked(argv: Sequence[str], start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    if why := getattr(_thread, "refused", None):
+        raise AssertionError(f"{argv[0]} may not be started here: {why}")
     try:
         return start()
     except FileNotFoundError as error:

@@ -32,7 +32,8 @@ def application(site: Site) -> ASGIApp:
         try:
             yield
         finally:
-            site.slow.close()
+            for pool in site.pools.values():
+                pool.close()
             await site.runner.close()
             await site.terminals.close()
             await site.hub.close()

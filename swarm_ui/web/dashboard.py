@@ -18,13 +18,12 @@ from swarm_core import process
 from swarm_core.config import Settings
 from swarm_core.process import Card
 from swarm_core.swarm import Swarm
-from swarm_ui.web import app
+from swarm_ui.web import app, slow
 from swarm_ui.web.connections import Http, WebSocket
 from swarm_ui.web.doors import Doors
 from swarm_ui.web.hub import Hub
 from swarm_ui.web.runner import Runner
 from swarm_ui.web.site import Site
-from swarm_ui.web.slow import Slow
 from swarm_ui.web.terminals import Terminals
 
 _END_WITHIN = 5
@@ -63,7 +62,7 @@ def make(card: Card, settings: Settings, swarm: Swarm) -> Site:
         hub=hub,
         terminals=Terminals(swarm, settings),
         runner=Runner(swarm, publish=hub.publish_action),
-        slow=Slow(),
+        pools=slow.pools(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import time
@@ -12,7 +13,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -20,6 +20,7 @@ from starlette.routing import Route
 from swarm_core import contract
 from swarm_core.errors import Conflict, Denied, ExternalFailure, InvalidRequest, NotFound, SwarmError
 from swarm_core.models import iso
+from swarm_ui.web.threads import shared
 
 if TYPE_CHECKING:
     from swarm_ui.web.site import Site
@@ -63,7 +64,8 @@ class Question:
 class Endpoint:
     """`answer` runs in a worker thread and returns the result; `result` is its JSON schema.
 
-    One that `runs_git` has a small pool of its own and a time limit.
+    The shared threads start no program: one that does names its pool (see `slow`) in `runs`, and has a time limit.
+    A coroutine function chooses its threads itself.
     """
 
     method: str
@@ -74,7 +76,7 @@ class Endpoint:
     body: type[BaseModel] = Nothing
     writes: bool = False
     open: bool = False
-    runs_git: bool = False
+    runs: str = ""
     status: int = 200
     result: Mapping[str, Any] | None = None
 
@@ -111,9 +113,11 @@ def _handler(site: Site, endpoint: Endpoint) -> Callable[[Request], Any]:
 
 
 async def _answer(site: Site, endpoint: Endpoint, question: Question) -> Any:
-    if endpoint.runs_git:
-        return await site.slow.run(lambda: endpoint.answer(question))
-    return await run_in_threadpool(endpoint.answer, question)
+    if inspect.iscoroutinefunction(endpoint.answer):
+        return await endpoint.answer(question)
+    if endpoint.runs:
+        return await site.pools[endpoint.runs].run(lambda: endpoint.answer(question))
+    return await shared(endpoint.answer, question)
 
 
 async def _question(site: Site, endpoint: Endpoint, request: Request) -> Question:

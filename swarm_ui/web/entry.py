@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl, quote, urlencode
 
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
@@ -15,6 +14,7 @@ from swarm_core.models import parse_iso
 from swarm_core.ops.links import Entered
 from swarm_ui.web import page
 from swarm_ui.web.doors import Doors
+from swarm_ui.web.threads import shared
 
 _PARAMETER = "token"
 # The longest a browser keeps a cookie; when a visit is over is decided here and not there.
@@ -30,7 +30,7 @@ def token(scope: Scope) -> str | None:
 
 async def enter(doors: Doors, scope: Scope, given: str) -> Response | None:
     """The same address without the token, and the cookie of a new visit; None when the token opens nothing."""
-    entered = await run_in_threadpool(doors.enter, given)
+    entered = await shared(doors.enter, given)
     if entered is None:
         return None
     answer = onward(scope)

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,6 +19,7 @@ from swarm_core.errors import Denied, SwarmError
 from swarm_ui.web import endpoint, entry, page
 from swarm_ui.web.doors import Doors, Shown
 from swarm_ui.web.endpoint import BODY_MAX, NOBODY, Refused, Visitor
+from swarm_ui.web.threads import shared
 
 if TYPE_CHECKING:
     from swarm_ui.web.site import Site
@@ -114,14 +114,14 @@ class Guard:
     async def _who(self, shown: Shown) -> Visitor | None:
         if shown == _NOTHING_SHOWN:
             return None
-        return self._doors.remembered(shown) or await run_in_threadpool(self._doors.who, shown)
+        return self._doors.remembered(shown) or await shared(self._doors.who, shown)
 
     async def _refusal(self, scope: Scope, headers: Headers, error: SwarmError) -> Response:
         answer = endpoint.failed(error, folders=self._folders)
         if isinstance(error, TurnedAway):
             answer.status_code = error.status
             facts = {"code": error.code, "method": scope.get("method", "WebSocket"), "path": scope["path"][:200]}
-            await run_in_threadpool(self._doors.refused, error.message, **facts)
+            await shared(self._doors.refused, error.message, **facts)
         if error.code == "UNAUTHORIZED":
             answer.headers["WWW-Authenticate"] = "Bearer"
         if error.code != "INVALID_REQUEST" and _reads(scope) and page.is_page(scope["path"], headers):

@@ -22,6 +22,7 @@ from swarm_ui.web.endpoint import Visitor
 from swarm_ui.web.frames import Change, frame
 from swarm_ui.web.look import BATCH, Look, Reads
 from swarm_ui.web.state import State
+from swarm_ui.web.threads import for_streams
 
 # Whoever has missed more gets a snapshot instead.
 REPLAYED = 10_000
@@ -146,7 +147,7 @@ class Hub:
     async def enter(self, client: Client) -> None:
         """Let a viewer in. From now on it hears everything; `missed` and `news` tell it what was before."""
         try:
-            await asyncio.to_thread(self._look.now)
+            await for_streams(self._look.now)
         except SwarmError:
             client.uncertain = True
         client.state = self._state

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -20,6 +19,7 @@ from starlette.types import Scope
 from swarm_core.errors import SwarmError
 from swarm_ui.web import endpoint, rows, static
 from swarm_ui.web.endpoint import Visitor
+from swarm_ui.web.threads import shared
 
 if TYPE_CHECKING:
     from swarm_ui.web.site import Site
@@ -48,7 +48,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 def routes(site: Site) -> list[Route]:
     def shell(name: str) -> Callable[[Request], Awaitable[Response]]:
         async def show(request: Request) -> Response:
-            boot = await run_in_threadpool(_boot, site, endpoint.visitor(request))
+            boot = await shared(_boot, site, endpoint.visitor(request))
             first = (
                 rows.by_cost(boot["instances"], datetime.now(UTC)) if name == _NOW and "instances" in boot else []
             )

@@ -104,7 +104,7 @@ class Runner:
 
         Raises what `check` raises, KEY_REUSED for another wish with the same key, and QUEUE_OVERLOADED.
         """
-        if not self._is_known(wish):
+        if not self.knows(wish):
             wish.check()
         with self._lock:
             claim = self._claim(wish)
@@ -152,8 +152,11 @@ class Runner:
         with self._ended:
             return self._ended.wait_for(lambda: not self._running, timeout=seconds)
 
-    def _is_known(self, wish: Wish) -> bool:
-        """Whether the key has been used for this wish: then nothing is checked, its answer is known."""
+    def knows(self, wish: Wish) -> bool:
+        """Whether the key has been used for this wish: then nothing is checked, its answer is known.
+
+        Raises KEY_REUSED for another wish with the same key.
+        """
         if wish.key is None:
             return False
         row = requests.of_key(self._swarm.context.db, wish.by, wish.key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from swarm_core.config import Settings
@@ -23,4 +24,4 @@ class Site:
     hub: Hub
     terminals: Terminals
     runner: Runner
-    slow: Slow
+    pools: Mapping[str, Slow]

@@ -1,4 +1,4 @@
-"""Requests that run git have a small pool of their own: whatever an agent does to its worktree delays no other."""
+"""Requests that start programs have small pools: what an agent does to its worktree delays no other request."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from typing import TypeVar
 from swarm_core import cancel
 from swarm_core.errors import ExternalFailure, TimedOut
 
+GIT, TMUX, HEALTH = "git", "tmux", "health"
 AT_ONCE = 2
-WAITING = 6
+WAITING = {GIT: 6, TMUX: 32, HEALTH: 32}
 SECONDS = 10.0
 
+_HINTS = {GIT: "look at the worktree itself: `swarm attach` or a shell; a filter of its own may hang"}
 _T = TypeVar("_T")
 
 
 class Slow:
-    """Lives on the event loop."""
+    """The pool for one program, named after it; lives on the event loop."""
 
-    def __init__(self, *, seconds: float = SECONDS) -> None:
-        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="git")
+    def __init__(self, name: str, *, seconds: float = SECONDS) -> None:
+        self._name = name
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix=name)
         self._seconds = seconds
         self._taken = 0
 
@@ -31,9 +34,9 @@ class Slow:
 
         Raises QUEUE_OVERLOADED when too many wait already.
         """
-        if self._taken >= AT_ONCE + WAITING:
+        if self._taken >= AT_ONCE + WAITING[self._name]:
             raise ExternalFailure(
-                f"{self._taken} requests that run git are under way",
+                f"{self._taken} requests that wait for {self._name} are under way",
                 code="QUEUE_OVERLOADED",
                 hint="try again in a few seconds",
             )
@@ -51,10 +54,7 @@ class Slow:
         done, _ = await asyncio.wait({task}, timeout=self._seconds)
         if not done:
             scope.cancel()
-            raise TimedOut(
-                f"git did not answer within {self._seconds:g} s",
-                hint="look at the worktree itself: `swarm attach` or a shell; a filter of its own may hang",
-            )
+            raise TimedOut(f"{self._name} did not answer within {self._seconds:g} s", hint=_HINTS.get(self._name))
         return task.result()
 
     def close(self) -> None:
@@ -64,3 +64,7 @@ class Slow:
         self._taken -= 1
         if not task.cancelled():
             task.exception()
+
+
+def pools() -> dict[str, Slow]:
+    return {name: Slow(name) for name in WAITING}

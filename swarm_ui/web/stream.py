@@ -20,6 +20,7 @@ from swarm_ui.web.frames import frame
 from swarm_ui.web.hub import Client
 from swarm_ui.web.site import Site
 from swarm_ui.web.terminals import Watching
+from swarm_ui.web.threads import for_streams
 
 PATH = "/api/v1/stream"
 _PING_EVERY = 15.0
@@ -116,7 +117,7 @@ class _Stream(Response):
         known = client.state.last if client.since is None else client.since
         await _write(send, b"retry: 1000\n\n" + frame("hello", hub.hello(client, rev=client.rev or ""), known))
         if not client.uncertain and not hub.is_lost(client):
-            while found := await asyncio.to_thread(hub.missed, client, known):
+            while found := await for_streams(hub.missed, client, known):
                 known = found[-1][1].id
                 await _write(send, frame("events", [row for row, _ in found], known))
         if client.uncertain:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from swarm_core import __version__, git, overview, process
+from swarm_core import __version__, git, overview, proc, process
 from swarm_core.config import Settings
 from swarm_core.errors import SwarmError
 from swarm_core.models import iso, parse_iso
@@ -27,6 +27,7 @@ from swarm_ui import pull_views, views
 
 _ERRORS = 10
 _KEPT = 2.0
+_ASKED_WITHIN = 3.0  # seconds for all programs together
 _TEXT = 300
 
 _lock = threading.Lock()
@@ -39,26 +40,28 @@ def look(swarm: Swarm, card: Card) -> dict[str, Any]:
     with _lock:
         at, found = _known.get(path, (0.0, {}))
         if not found or time.monotonic() - at > _KEPT:
-            found = _look(swarm, card)
+            with proc.within(_ASKED_WITHIN):
+                found = _look(swarm, card)
             _known[path] = (time.monotonic(), found)
     return dict(found)
 
 
 def _look(swarm: Swarm, card: Card) -> dict[str, Any]:
     settings = swarm.context.settings
+    versions = _versions()
     told: dict[str, Any] = {
+        "versions": versions | {"sqlite": None},
         "coordinator": _coordinator(settings),
         "database": _database(settings.database_path),
         "tmux": _tmux(settings),
         "github": [],
-        "versions": _versions() | {"sqlite": None},
         "started_at": card.started_at,
         "errors": [],
     }
     try:
         with swarm.context.db.reader() as db:
             told |= _recorded(db)
-            told["versions"] = _versions() | {"sqlite": _engine(db)}
+            told["versions"] = versions | {"sqlite": _engine(db)}
     except SwarmError as error:
         told["database"] |= {"problem": error.message, "code": error.code, "hint": error.hint}
     return told
@@ -121,8 +124,8 @@ def _engine(db: Database) -> str:
     return str(row[0]) if row else ""
 
 
-@functools.cache
 def _versions() -> dict[str, str | None]:
+    """Those of programs are asked for again until they are known."""
     told: dict[str, str | None] = {"swarm": __version__, "python": platform.python_version()}
     told |= {"tmux": None, "git": None}
     with contextlib.suppress(SwarmError):

@@ -11,6 +11,7 @@ from swarm_ui.web.endpoint import NOBODY, Visitor
 from swarm_ui.web.frames import as_json, message
 from swarm_ui.web.hub import Client
 from swarm_ui.web.site import Site
+from swarm_ui.web.threads import for_streams
 
 PATH = "/ws"
 _PING_EVERY = 15.0
@@ -58,7 +59,7 @@ class _Session:
         client = self._client
         known = client.state.last if client.since is None else client.since
         await self._socket.send_text(as_json({"event": "hello", "id": known}))
-        while found := await asyncio.to_thread(self._hub.missed, client, known):
+        while found := await for_streams(self._hub.missed, client, known):
             for row, event in found:
                 await self._socket.send_text(message(row, event))
             known = found[-1][1].id

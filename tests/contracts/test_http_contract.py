@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from docs import http, source
 from swarm_core import contract, process
-from swarm_ui.web import app, endpoint, openapi
+from swarm_ui.web import app, endpoint, openapi, slow
 from tests.integration.mcp_fixture import mcp  # noqa: F401  the fixture
 from tests.integration.web_fixture import Web, serving
 from tests.rows import add_instance
@@ -51,6 +51,10 @@ def test_the_contract_is_committed() -> None:
 def test_the_description_has_every_endpoint_and_no_other() -> None:
     described = {(e.method, e.path) for e in (*openapi.endpoints(), *openapi.streams())}
     assert {*described, ("GET", openapi.RAW)} == set(OPERATIONS)
+
+
+def test_whoever_starts_a_program_names_a_pool_that_there_is() -> None:
+    assert {e.runs for e in openapi.endpoints()} == {"", *slow.WAITING}
 
 
 def test_every_route_that_is_no_page_is_described_and_what_is_described_is_served(web: Web) -> None:

@@ -98,6 +98,16 @@ def _catches_all(handler):
     return "Exception" in names or ("BaseException" in names and not raises_again)
 
 
+def test_only_known_modules_of_the_dashboard_choose_threads():
+    """Of the others whoever starts a program is found: `threads` refuses that, `slow` has pools for it."""
+    ways = {"run_in_threadpool", "run_in_executor", "to_thread", "ThreadPoolExecutor", "Thread", "submit"}
+    found = set()
+    for path in source.modules("swarm_ui/web"):
+        named = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(source.tree(path))}
+        found |= {path.stem} if named & ways else set()
+    assert found == {"threads", "slow", "runner", "hub", "look", "terminals", "app"}
+
+
 def test_what_the_store_offers_is_used():
     offered = set()
     for path in source.modules("swarm_core/store"):

@@ -25,12 +25,11 @@ from swarm_core.process import Card
 from swarm_core.store import events
 from swarm_core.store.database import open_database
 from swarm_core.swarm import Swarm
-from swarm_ui.web import endpoint, stream, ws
+from swarm_ui.web import endpoint, slow, stream, ws
 from swarm_ui.web.api import terminal
 from swarm_ui.web.endpoint import Visitor
 from swarm_ui.web.hub import Hub
 from swarm_ui.web.site import Site
-from swarm_ui.web.slow import Slow
 from swarm_ui.web.terminals import Terminals
 from tests.support import wait_until
 
@@ -144,7 +143,7 @@ class Streams:
         swarm = self._stack.enter_context(Swarm.open(self.settings, self.environ))
         card = Card("dashboard", self.pid, "here", self.port, "2026-01-01T00:00:00Z", str(self.settings.home))
         hub, terminals = Hub(swarm, self.settings, card), Terminals(swarm, self.settings)
-        self.site = Site(card, self.settings, swarm, None, hub, terminals, None, Slow())  # type: ignore[arg-type]
+        self.site = Site(card, self.settings, swarm, None, hub, terminals, None, slow.pools())  # type: ignore[arg-type]
 
         @contextlib.asynccontextmanager
         async def life(_: Starlette) -> Any:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,28 @@ def is_gone(pid: int) -> bool:
 def pids_in(path: Path, count: int) -> list[int]:
     wait_until(lambda: path.exists() and len(path.read_text().split()) >= count, what=f"{count} pids")
     return [int(pid) for pid in path.read_text().split()]
+
+
+def test_programs_have_one_deadline_together_when_they_are_given_one() -> None:
+    began = time.monotonic()
+    with proc.within(0.5), proc.within(60):
+        assert proc.run(["echo", "in time"]).text == "in time\n"
+        with pytest.raises(TimedOut):
+            proc.run(["sleep", "600"])
+        with pytest.raises(TimedOut):
+            proc.run_cut(["echo", "too late"], most=100)
+    assert time.monotonic() - began < 10
+    assert proc.run(["echo", "again"]).text == "again\n"
+
+
+def test_a_thread_that_others_wait_for_starts_no_program() -> None:
+    with ThreadPoolExecutor(1) as elsewhere, proc.refused("others wait"):
+        with pytest.raises(AssertionError):
+            proc.run(["true"])
+        with pytest.raises(AssertionError):
+            proc.start_pipes(["true"])
+        assert elsewhere.submit(proc.run, ["true"]).result(10).returncode == 0
+    assert proc.run(["true"]).returncode == 0
 
 
 def test_a_program_that_takes_too_long_is_ended_with_its_grandchildren(tmp_path: Path) -> None:

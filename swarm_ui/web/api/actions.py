@@ -43,6 +43,8 @@ from swarm_ui.web.api.bodies import (
 )
 from swarm_ui.web.endpoint import Endpoint, Question
 from swarm_ui.web.runner import Wish, nothing
+from swarm_ui.web.slow import GIT, TMUX
+from swarm_ui.web.threads import shared
 
 _ERRORS_A_MINUTE = 30
 _LONGEST_ERROR = 4000
@@ -54,31 +56,45 @@ Done = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Act:
-    """What one action does with an instance, and what is looked at before it is accepted."""
+    """What one action does with an instance, and what is looked at before it is accepted.
+
+    One that takes something away says so in `takes_away`, and is asked for twice.
+    """
 
     name: str
     summary: str
     do: Callable[[Swarm, Instance, Any, str], Done]
     body: type[Body] = Body
     check: Callable[[Swarm, Instance, Any], None] = lambda swarm, instance, body: None
+    takes_away: str = ""
 
     def endpoint(self) -> Endpoint:
-        return _endpoint(f"/api/v1/instances/{{id}}/{self.name}", self.summary, self.answer, body=self.body)
+        answer = self.answer_twice if self.takes_away else self.answer
+        return _endpoint(f"/api/v1/instances/{{id}}/{self.name}", self.summary, answer, body=self.body)
 
     def answer(self, asked: Question) -> dict[str, Any]:
+        return _accepted(asked, self._wish(asked, asked.site.swarm.find(asked.path["id"])))
+
+    async def answer_twice(self, asked: Question) -> dict[str, Any]:
+        """Without `confirm`: CONFIRM_NEEDED with what it takes away; `leftovers` is null while git hangs."""
+        found = await shared(asked.site.swarm.find, asked.path["id"])
+        wish = self._wish(asked, found)
+        if not asked.body.confirm and not await shared(asked.site.runner.knows, wish):
+            left = await _leftovers(asked, found)
+            told = await shared(_taken_away, asked.site.swarm, found, left)
+            raise _unconfirmed(f"this {self.takes_away.format(found.id)}", told)
+        return await shared(_accepted, asked, wish)
+
+    def _wish(self, asked: Question, found: Instance) -> Wish:
         swarm, body, by = asked.site.swarm, asked.body, asked.visitor.name
-        found = swarm.find(asked.path["id"])
-        return _accepted(
-            asked,
-            Wish(
-                self.name,
-                found.id,
-                body.model_dump(),
-                by,
-                work=lambda reporting: self.do(reporting, found, body, by),
-                check=lambda: self.check(swarm, found, body),
-                key=asked.key,
-            ),
+        return Wish(
+            self.name,
+            found.id,
+            body.model_dump(),
+            by,
+            work=lambda reporting: self.do(reporting, found, body, by),
+            check=lambda: self.check(swarm, found, body),
+            key=asked.key,
         )
 
 
@@ -207,17 +223,6 @@ def _has_pull(swarm: Swarm, instance: Instance, body: Body) -> None:
 # What takes something away is asked for twice
 
 
-def _confirmed(swarm: Swarm, instance: Instance, body: Confirmed) -> None:
-    if not body.confirm:
-        raise _unconfirmed(f"this ends the agent of {instance.id}", _taken_away(swarm, instance))
-
-
-def _confirmed_clean(swarm: Swarm, instance: Instance, body: Confirmed) -> None:
-    if not body.confirm:
-        what = f"this removes the worktree of {instance.id}; files that are not committed are preserved"
-        raise _unconfirmed(what, _taken_away(swarm, instance))
-
-
 def _confirmed_pull(swarm: Swarm, instance: Instance, body: Confirmed) -> None:
     _has_pull(swarm, instance, body)
     if not body.confirm:
@@ -236,11 +241,14 @@ def _unconfirmed(message: str, details: Done) -> Conflict:
     )
 
 
-def _taken_away(swarm: Swarm, instance: Instance) -> Done:
-    """What lies in the worktree and is nowhere else, and who waits for the instance."""
-    left: Mapping[str, Any] | None = None
-    with contextlib.suppress(SwarmError):  # a folder that is gone holds nothing
-        left = swarm.leftovers(instance)
+async def _leftovers(asked: Question, instance: Instance) -> Mapping[str, Any] | None:
+    """What lies in the worktree and is nowhere else; None of a folder that is gone, and while git hangs."""
+    with contextlib.suppress(SwarmError):
+        return await asked.site.pools[GIT].run(lambda: asked.site.swarm.leftovers(instance))
+    return None
+
+
+def _taken_away(swarm: Swarm, instance: Instance, left: Mapping[str, Any] | None) -> Done:
     return {
         "status": instance.status,
         "activity": instance.activity,
@@ -265,7 +273,7 @@ def _waiting(swarm: Swarm, instance: Instance) -> list[str]:
 # What is not about one instance, or is done before the answer
 
 
-def _spawn(asked: Question) -> dict[str, Any]:
+async def _spawn(asked: Question) -> dict[str, Any]:
     body, by, swarm = asked.body, asked.visitor.name, asked.site.swarm
 
     def check() -> None:
@@ -281,7 +289,10 @@ def _spawn(asked: Question) -> dict[str, Any]:
         made = reporting.work(**body.model_dump(), actor=by)
         return {"instances": [dict(_told(one)["instance"]) for one in made]}
 
-    return _accepted(asked, Wish("spawn", None, body.model_dump(), by, work=work, check=check, key=asked.key))
+    wish = Wish("spawn", None, body.model_dump(), by, work=work, key=asked.key)
+    if not await shared(asked.site.runner.knows, wish):
+        await asked.site.pools[GIT].run(check)
+    return await shared(_accepted, asked, wish)
 
 
 def _dismiss(asked: Question) -> dict[str, Any]:
@@ -347,18 +358,20 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text[:_LONGEST_ERROR])
 
 
+_ENDS = "ends the agent of {}"
+_REMOVES = "removes the worktree of {}; files that are not committed are preserved"
 _ACTS = (
     _Act("message", "Send a message to an agent.", _message, Message, _can_hear),
     _Act("answer", "Answer the question with that digest, if the agent still shows it.", _answer, Answer),
     _Act("approve", "Approve work as it is, whatever its reviews say.", _approve, Approve),
     _Act("rescope", "Give work another scope.", _rescope, Rescope),
-    _Act("abandon", "Give work up; its files and commits stay.", _abandon, Abandon, _confirmed),
+    _Act("abandon", "Give work up; its files and commits stay.", _abandon, Abandon, takes_away=_ENDS),
     _Act("restart", "Start an agent again, in its conversation.", _restart),
-    _Act("stop", "End an agent; its work stays.", _stop, Confirmed, _confirmed),
+    _Act("stop", "End an agent; its work stays.", _stop, Confirmed, takes_away=_ENDS),
     _Act("fork", "Start a second attempt from an instance's last commit.", _fork, Fork, _agent_is_known),
     _Act("review", "Start a review of what an instance has committed.", _review, Review, _agent_is_known),
     _Act("feedback", "Say something about an instance's work.", _feedback, Feedback, _can_hear),
-    _Act("clean", "Remove the worktree of an instance that has ended.", _clean, Confirmed, _confirmed_clean),
+    _Act("clean", "Remove the worktree of an instance that has ended.", _clean, Confirmed, takes_away=_REMOVES),
     _Act("restore", "Bring back the worktree and preserved work of an instance.", _restore, Restore),
     _Act("budget", "Set, raise or take away an instance's budget.", _budget, Budget),
     _Act("pull", "Open the pull request of an instance's branch.", _pull, OpenPull),
@@ -392,15 +405,18 @@ _FRAME = {
 
 
 def _endpoint(
-    path: str, summary: str, answer: Callable[[Question], Any], *, body: type[BaseModel] = Body, status: int = 202
+    path: str, summary: str, answer: Callable[[Question], Any], *, body: type[BaseModel] = Body, **more: Any
 ) -> Endpoint:
-    return Endpoint("POST", path, summary, answer, body=body, writes=True, status=status, result=_FRAME)
+    how: dict[str, Any] = {"status": 202, "result": _FRAME} | more
+    return Endpoint("POST", path, summary, answer, body=body, writes=True, **how)
 
 
 ENDPOINTS = (
     _endpoint("/api/v1/instances", "Start agents in a repository.", _spawn, body=Spawn),
     *(act.endpoint() for act in _ACTS),
-    _endpoint("/api/v1/instances/{id}/keys", "Type at an agent's terminal.", _keys, body=Keys, status=200),
+    _endpoint(
+        "/api/v1/instances/{id}/keys", "Type at an agent's terminal.", _keys, body=Keys, status=200, runs=TMUX
+    ),
     _endpoint("/api/v1/inbox/{id}/dismiss", "Show an item no more until it is needed anew.", _dismiss),
     Endpoint("GET", "/api/v1/actions/{id}", "How far an action is.", _action, result=_FRAME),
     Endpoint(

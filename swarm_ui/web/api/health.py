@@ -12,6 +12,7 @@ from swarm_core.store import instances
 from swarm_ui.web import rows
 from swarm_ui.web.asking import check_database
 from swarm_ui.web.endpoint import Endpoint, Question
+from swarm_ui.web.slow import HEALTH
 
 
 def _alive(question: Question) -> dict[str, Any]:
@@ -39,5 +40,7 @@ def _health(question: Question) -> dict[str, Any]:
 
 ENDPOINTS = (
     Endpoint("GET", "/health", "Whether the dashboard answers, and for how long it has run.", _alive, open=True),
-    Endpoint("GET", "/api/v1/health", "How the coordinator, the database, tmux and GitHub are.", _health),
+    Endpoint(
+        "GET", "/api/v1/health", "How the coordinator, the database, tmux and GitHub are.", _health, runs=HEALTH
+    ),
 )

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from swarm_core import proc
 from swarm_core.errors import SwarmError
 from swarm_core.models import Instance, Message, Relationship, as_json, parse_iso
 from swarm_core.ops import budget, describe, dialogs, inbox, lineage, pull_status, timeline
@@ -20,6 +21,7 @@ from swarm_ui.views import plain
 from swarm_ui.web import rows
 from swarm_ui.web.asking import Asked, InstanceId, named, reading
 from swarm_ui.web.endpoint import Endpoint, Question
+from swarm_ui.web.slow import GIT, TMUX
 
 DIFF_BYTES = 400_000
 _COUNTED_BYTES = 4_000_000
@@ -28,6 +30,7 @@ _EVENTS = 2000
 _PROMPT = 50_000
 _BODY = 10_000
 _LINE = 2000
+_ATTACH_WITHIN = 2.0
 _FILE = re.compile(r"^diff --git (?:\"?a/(.*?)\"?) (?:\"?b/(.*?)\"?)$")
 _DETAILS = (
     *("worktree_path", "head_commit", "base_commit", "base_branch", "branch", "pid", "epoch", "host", "wanted"),
@@ -141,7 +144,8 @@ def _detail(swarm: Swarm, one: Instance) -> dict[str, Any]:
 def _attach(swarm: Swarm, one: Instance) -> str | None:
     """The command with which a person looks at the session; None when there is none or nobody can tell."""
     try:
-        return shlex.join(swarm.attach_argv(one))
+        with proc.within(_ATTACH_WITHIN):
+            return shlex.join(swarm.attach_argv(one))
     except SwarmError:
         return None
 
@@ -245,20 +249,20 @@ def _leftovers(question: Question) -> dict[str, Any]:
 ENDPOINTS = (
     Endpoint("GET", "/api/v1/snapshot", "Everything a page shows at first.", _snapshot),
     Endpoint("GET", "/api/v1/instances", "The newest instances that match.", _query, query=Query),
-    Endpoint("GET", "/api/v1/instances/{id}", "One instance with everything that hangs on it.", _one),
+    Endpoint("GET", "/api/v1/instances/{id}", "One instance with everything that hangs on it.", _one, runs=TMUX),
     Endpoint("GET", "/api/v1/instances/{id}/timeline", "What an instance did, in groups of events.", _timeline),
     Endpoint(
         "GET",
         "/api/v1/instances/{id}/diff",
         "What an instance has changed since it started.",
         _diff,
-        runs_git=True,
+        runs=GIT,
     ),
     Endpoint(
         "GET",
         "/api/v1/instances/{id}/leftovers",
         "What removing an instance would take away.",
         _leftovers,
-        runs_git=True,
+        runs=GIT,
     ),
 )

@@ -9,6 +9,7 @@ from swarm_ui import pull_views
 from swarm_ui.web import rows
 from swarm_ui.web.asking import Asked, InstanceId, reading
 from swarm_ui.web.endpoint import Endpoint, Question
+from swarm_ui.web.slow import GIT
 
 _OVER = 20
 
@@ -44,5 +45,5 @@ def _queue(question: Question) -> dict[str, Any]:
 
 ENDPOINTS = (
     Endpoint("GET", "/api/v1/pulls", "Pull requests with checks, reviews and comments.", _query, query=Query),
-    Endpoint("GET", "/api/v1/queue", "What waits in the merge queue, and what left it last.", _queue),
+    Endpoint("GET", "/api/v1/queue", "What waits in the merge queue, and what left it last.", _queue, runs=GIT),
 )

@@ -16,6 +16,7 @@ from swarm_core.store import glance
 from swarm_ui.web import rows
 from swarm_ui.web.asking import Asked, Repo, check_database, reading, repository
 from swarm_ui.web.endpoint import Endpoint, Question
+from swarm_ui.web.slow import GIT
 
 _ISSUES_KEPT = 60.0
 _ISSUES = 100
@@ -85,6 +86,11 @@ ENDPOINTS = (
     Endpoint("GET", "/api/v1/repos", "The repositories that have instances.", _repos),
     Endpoint("GET", "/api/v1/agents", "The agents there are, and which are installed.", _agents),
     Endpoint(
-        "GET", "/api/v1/issues", "Open issues of a repository and their workers.", _issues, query=IssuesQuery
+        "GET",
+        "/api/v1/issues",
+        "Open issues of a repository and their workers.",
+        _issues,
+        query=IssuesQuery,
+        runs=GIT,
     ),
 )

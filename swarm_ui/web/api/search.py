@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -33,6 +32,7 @@ from swarm_ui.web.asking import (
 )
 from swarm_ui.web.endpoint import Endpoint, Question
 from swarm_ui.web.site import Site
+from swarm_ui.web.threads import shared
 
 Moment = Annotated[str, Field(max_length=40)]
 
@@ -84,7 +84,7 @@ def routes(site: Site) -> list[BaseRoute]:
     async def stream(request: Request) -> Response:
         asked = await endpoint.read_body(request, Body)
         assert isinstance(asked, Body)
-        repo = await run_in_threadpool(_repo, site.swarm, asked)
+        repo = await shared(_repo, site.swarm, asked)
         return event_stream(_told(site, asked, repo))
 
     return [route(site, "POST", STREAM.path, stream)]
@@ -100,7 +100,7 @@ async def _told(site: Site, asked: Body, repo: str | None) -> AsyncIterator[byte
         loop.call_soon_threadsafe(reports.put_nowait, text)
 
     swarm = site.swarm.reporting(report)
-    work = asyncio.ensure_future(run_in_threadpool(search, swarm, asked, repo))
+    work = asyncio.ensure_future(shared(search, swarm, asked, repo))
     yield sse("progress", endpoint.ok({"phase": "search", "message": "searching"}, started=started))
     while not work.done():
         heard = asyncio.ensure_future(reports.get())

@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -29,6 +28,8 @@ from swarm_ui.web.asking import (
 )
 from swarm_ui.web.endpoint import Endpoint, Question
 from swarm_ui.web.site import Site
+from swarm_ui.web.slow import HEALTH
+from swarm_ui.web.threads import shared
 
 
 class Query(Asked):
@@ -59,7 +60,7 @@ def routes(site: Site) -> list[BaseRoute]:
     async def stream(request: Request) -> Response:
         asked = endpoint.validated(Query, endpoint.parameters(Query, request))
         assert isinstance(asked, Query)
-        repo = await run_in_threadpool(_repo, site.swarm, asked)
+        repo = await shared(_repo, site.swarm, asked)
         return event_stream(_told(site, repo))
 
     return [route(site, "GET", STREAM.path, stream)]
@@ -68,7 +69,7 @@ def routes(site: Site) -> list[BaseRoute]:
 async def _told(site: Site, repo: str | None) -> AsyncIterator[bytes]:
     started = time.monotonic()
     yield sse("start", endpoint.ok({"repo": repo}, started=started))
-    work = run_in_threadpool(status, site.swarm, repo)
+    work = site.pools[HEALTH].run(lambda: status(site.swarm, repo))
     yield await outcome(site, work, lambda found: {"repo": repo, "status": found}, started)
     yield sse("done", endpoint.ok({}, started=started))
 
@@ -81,4 +82,4 @@ STREAM = Described(
     query=Query,
 )
 DESCRIBED = (STREAM,)
-ENDPOINTS = (Endpoint("GET", "/status", "How swarm and its instances are.", _status, query=Query),)
+ENDPOINTS = (Endpoint("GET", "/status", "How swarm and its instances are.", _status, query=Query, runs=HEALTH),)

@@ -9,6 +9,7 @@ from pydantic import Field
 from swarm_ui.web.asking import Asked, named
 from swarm_ui.web.endpoint import Endpoint, Question
 from swarm_ui.web.pictures import LINES
+from swarm_ui.web.slow import TMUX
 from swarm_ui.web.terminals import LINES_MAX
 
 
@@ -50,6 +51,7 @@ ENDPOINTS = (
         "The last lines of an instance's terminal, with colours; of an ended one what was kept.",
         terminal,
         query=Lines,
+        runs=TMUX,
         result=_RESULT,
     ),
 )
