@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
 from swarm_core.errors import SwarmError
 from swarm_core.models import Activity, Instance, Wanted
 from swarm_core.ops.context import Context, place
+from swarm_core.ops.hanging import Hanging
 from swarm_core.store import instances
 
 log = logging.getLogger(__name__)
@@ -22,13 +24,14 @@ def may_have_happened(instance: Instance) -> bool:
     return True
 
 
-def refresh(context: Context, instance: Instance) -> None:
+def refresh(context: Context, instance: Instance, *, hanging: Hanging | None = None) -> None:
     """Count what the instance has changed against its base and remember it.
 
     Of a worktree that cannot be read the last counts stay, and the others get their turn.
     """
     try:
-        facts = context.host(instance).changes(place(instance))
+        with hanging.asking(instance.repo_path) if hanging else contextlib.nullcontext():
+            facts = context.host(instance).changes(place(instance))
     except SwarmError as error:
         log.debug("changes of %s cannot be counted: %s", instance.id, error.message)
         counted: dict[str, Any] = {}

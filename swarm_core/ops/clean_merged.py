@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from swarm_core.errors import Conflict, SwarmError
@@ -10,11 +12,13 @@ from swarm_core.hosts.base import GONE, SENT, Leftovers
 from swarm_core.models import Activity, Instance, Pull, Wanted, parse_iso
 from swarm_core.ops import clean, merge_proof, operations, reconcile, stop
 from swarm_core.ops.context import Context, place, talk
+from swarm_core.ops.lanes import Lanes
 from swarm_core.ops.pace import Pace
 from swarm_core.store import actions, events, instances, messages
 
 _ACTOR = "supervisor"
 _LOOK_EVERY = 30.0
+_ALONE = 600.0  # seconds that one repository is waited for when there are no lanes to share
 _CALM_FOR = 600.0
 _CALM = frozenset({Activity.IDLE, Activity.EXITED})
 _NAMED = 5
@@ -94,8 +98,9 @@ class Sweeper:
     What has uncommitted files or commits that were not merged stays, and is told once.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, lanes: Lanes | None = None) -> None:
         self._context = context
+        self._lanes = lanes or Lanes(patience=_ALONE)
         self._pace = Pace(_LOOK_EVERY)
         self._told: dict[str, str] = {}
 
@@ -106,8 +111,13 @@ class Sweeper:
             waiting = messages.waiting_for(self._context.db)
             found = [i for i in merged(self._context) if i.id not in waiting and self._is_calm(i)]
             self._told = {i.id: self._told[i.id] for i in found if i.id in self._told}
-            for instance in found:
-                self._sweep(instance)
+            for repo in dict.fromkeys(i.repo_path for i in found):
+                here = [i for i in found if i.repo_path == repo]
+                self._lanes.do(("clean", repo), functools.partial(self._sweep_all, here))
+
+    def _sweep_all(self, some: Sequence[Instance]) -> None:
+        for instance in some:
+            self._sweep(instance)
 
     def _sweep(self, instance: Instance) -> None:
         try:

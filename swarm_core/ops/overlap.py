@@ -18,6 +18,7 @@ from swarm_core.hosts.base import Watched
 from swarm_core.models import Instance, Kind, Overlap, Status, Wanted
 from swarm_core.ops import places, post
 from swarm_core.ops.context import Context, place
+from swarm_core.ops.hanging import Hanging
 from swarm_core.ops.pace import PAUSE_PER_COST, Pace
 from swarm_core.ops.places import LEVELS, level
 from swarm_core.store import events, instances, overlaps, pulls
@@ -60,8 +61,11 @@ class Radar:
     with those of its repository. What it has found is in the database, so that a restart tells nobody twice.
     """
 
-    def __init__(self, context: Context, *, pause_per_cost: float = PAUSE_PER_COST) -> None:
+    def __init__(
+        self, context: Context, *, pause_per_cost: float = PAUSE_PER_COST, hanging: Hanging | None = None
+    ) -> None:
         self._context = context
+        self._hanging = hanging or Hanging()
         self._pace = Pace(_TICK if pause_per_cost else 0.0, pause_per_cost=pause_per_cost)
         self._sights: dict[str, _Sight] = {}
         self._pending: dict[_Pair, None] = {}
@@ -99,8 +103,9 @@ class Radar:
     def _is_gone(self, instance: Instance) -> bool:
         host, there = self._context.host(instance), place(instance)
         try:
-            if host.branch_tip(there) is not None:
-                return False
+            with self._hanging.asking(instance.repo_path):
+                if host.branch_tip(there) is not None:
+                    return False
             asked: Watched = {
                 "instance_id": instance.id,
                 "agent": instance.agent,
@@ -175,9 +180,10 @@ class Radar:
         """
         there = [place(i) for i in some]
         try:
-            for one, instance in zip(there, some, strict=True):
-                one["base_commit"] = self._tip(instance)
-            found = self._context.host(some[0]).touched(there)
+            with self._hanging.asking(some[0].repo_path):
+                for one, instance in zip(there, some, strict=True):
+                    one["base_commit"] = self._tip(instance)
+                found = self._context.host(some[0]).touched(there)
         except SwarmError as error:
             log.debug("what %s changed cannot be seen: %s", [i.id for i in some], error.message)
             return None
@@ -199,7 +205,8 @@ class Radar:
         known = self._predicted.get((one.id, other.id))
         if known is None or known[:2] != (ours, theirs):
             try:
-                found = self._context.host(one).predict(one.repo_path, ours, theirs)["conflicts"]
+                with self._hanging.asking(one.repo_path):
+                    found = self._context.host(one).predict(one.repo_path, ours, theirs)["conflicts"]
             except SwarmError as error:
                 log.debug("whether %s and %s conflict is not known: %s", one.id, other.id, error.message)
                 return []

@@ -6,6 +6,8 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+from swarm_core.ops import hanging
+
 PAUSE_PER_COST = 100.0
 
 
@@ -24,10 +26,12 @@ class Pace:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """A turn that failed has cost what it has cost."""
-        began = time.monotonic()
+        """A turn that failed has cost what it has cost; waiting for a git that hung costs the others nothing."""
+        began, lost = time.monotonic(), hanging.lost()
         try:
             yield
         finally:
-            self.pause = max(self._least, (time.monotonic() - began) * self._pause_per_cost)
-            self._due = began + self.pause
+            ended = time.monotonic()
+            cost = ended - began - (hanging.lost() - lost)
+            self.pause = max(self._least, cost * self._pause_per_cost)
+            self._due = ended - cost + self.pause

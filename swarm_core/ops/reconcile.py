@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from swarm_core.models import (
     FOLDER_PROBLEMS,
     UNLINKED,
     WORKTREE_GONE,
+    Action,
     Activity,
     Instance,
     Kind,
@@ -72,11 +73,24 @@ def finish_open(context: Context, *, patience: float = 0.0) -> list[Finding]:
 
     What began less than `patience` seconds ago is left to whoever began it: they are about to take its lock.
     """
-    findings: list[Finding] = []
+    groups = interrupted(context, patience=patience).values()
+    return [finding for group in groups for finding in finish(context, group)]
+
+
+def interrupted(context: Context, *, patience: float) -> dict[str, list[Action]]:
+    """What killed processes left in the middle, by repository."""
+    found: dict[str, list[Action]] = {}
     for action in actions.all_open(context.db):
         age = (parse_iso(context.db.now()) - parse_iso(action.started_at)).total_seconds()
         if not 0 <= age < patience:
-            findings += _guarded(context, action.instance_id, f"an interrupted {action.kind}", _finish)
+            found.setdefault(instances.get(context.db, action.instance_id).repo_path, []).append(action)
+    return found
+
+
+def finish(context: Context, some: Sequence[Action]) -> list[Finding]:
+    findings: list[Finding] = []
+    for action in some:
+        findings += _guarded(context, action.instance_id, f"an interrupted {action.kind}", _finish)
     return findings
 
 

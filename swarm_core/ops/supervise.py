@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from swarm_core.errors import SwarmError
-from swarm_core.models import Activity, Kind, Status, Wanted, parse_iso
+from swarm_core.models import Action, Activity, Instance, Kind, Status, Wanted, parse_iso
 from swarm_core.ops import budget, changes, clean_merged, connection, decide, isolation, overlap, retention, stop
 from swarm_core.ops.context import Context
+from swarm_core.ops.hanging import Hanging
+from swarm_core.ops.lanes import Lanes
 from swarm_core.ops.notify import Notifier
-from swarm_core.ops.reconcile import Finding, finish_open, look
+from swarm_core.ops.pace import Pace
+from swarm_core.ops.reconcile import Finding, finish, interrupted, look
 from swarm_core.store import actions, events, instances, search
 
 TICK = 2.0
@@ -33,20 +37,22 @@ class Supervisor:
     """One per database, in the coordinator. `run` returns after `stop`; what fails is told and repeated.
 
     Looking and mending have a thread of their own; what may take long (interrupted operations, counting lines,
-    filling pools) has another, so that a death is noticed meanwhile. `looked_at` (monotonic), `counted` and
-    `problem` describe the last look, for whoever reports on health.
+    filling pools) has another, so that a death is noticed meanwhile, and what runs git leaves that one when it
+    hangs. `looked_at` (monotonic), `counted` and `problem` describe the last look, for whoever reports on health.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._notifier = Notifier(context)
         self._stop = threading.Event()
-        self._changes_due = 0.0
+        self._lanes = Lanes()
+        self._hanging = Hanging()
+        self._counting = Pace(TICK, pause_per_cost=_PAUSE_PER_COST)
         self._pool_due = 0.0
         self._bookkeeper = budget.Bookkeeper(context)
-        self._radar = overlap.Radar(context)
-        self._checkouts = isolation.Watch(context)
-        self._sweeper = clean_merged.Sweeper(context)
+        self._radar = overlap.Radar(context, hanging=self._hanging)
+        self._checkouts = isolation.Watch(context, hanging=self._hanging)
+        self._sweeper = clean_merged.Sweeper(context, self._lanes)
         self._janitor = retention.Janitor(context)
         self._begun = 0
         self.looked_at: float | None = None
@@ -65,6 +71,7 @@ class Supervisor:
             self.look()
             self._wait()
         chores.join(_END_WITHIN)
+        self._lanes.join(_END_WITHIN)
         self._try("recording the end", self._record_end)
 
     def look(self) -> None:
@@ -73,7 +80,7 @@ class Supervisor:
         self.looked_at = time.monotonic()
 
     def do_chores(self) -> None:
-        """What may take its time, each part whether or not the one before it failed."""
+        """What may take its time, each part whether or not the one before it failed or git hangs in it."""
         self._try("finishing what was interrupted", self._finish_open)
         self._try("counting changed lines", self._refresh_changes)
         self._try("filling pools", self._fill_pool)
@@ -81,17 +88,21 @@ class Supervisor:
         self._try("bringing agents back to their tools", lambda: connection.reconnect(self._context))
         self._try("stopping reviewers that are done", self._stop_reviewers)
         self._try("counting costs", self._bookkeeper.keep)
-        self._try("looking for overlaps", self._radar.look)
+        self._apart("looking for overlaps", self._radar.look)
         self._try("cleaning up after merges", self._sweeper.look)
         self._try("telling people", self._notifier.look)
-        self._try("looking at main checkouts", self._checkouts.look)
+        self._apart("looking at main checkouts", self._checkouts.look)
         self._try("indexing for search", self._index)
-        self._try("deleting what is old", self._janitor.look)
+        self._apart("deleting what is old", self._janitor.look)
 
     def _run_chores(self) -> None:
         while not self._stop.is_set():
             self.do_chores()
             self._stop.wait(TICK)
+
+    def _apart(self, what: str, work: Callable[[], object], *, repository: str = "") -> None:
+        """Run a part that runs git, in a thread of its own."""
+        self._lanes.do((what, repository), lambda: self._try(what, work))
 
     def _try(self, what: str, work: Callable[[], object]) -> str | None:
         """Run one part of the loop; a failure is logged, returned, and never ends the loop."""
@@ -111,7 +122,12 @@ class Supervisor:
         self.counted = instances.count(self._context.db)
 
     def _finish_open(self) -> None:
-        self._tell(finish_open(self._context, patience=_PATIENCE))
+        for repo, found in interrupted(self._context, patience=_PATIENCE).items():
+            work = functools.partial(self._finish, found)
+            self._apart("finishing what was interrupted", work, repository=repo)
+
+    def _finish(self, found: Sequence[Action]) -> None:
+        self._tell(finish(self._context, found))
 
     def _tell(self, findings: list[Finding]) -> None:
         for finding in findings:
@@ -133,13 +149,18 @@ class Supervisor:
 
     def _refresh_changes(self) -> None:
         """Count the changed lines of the instance whose count is oldest, if anything can have changed."""
-        began = time.monotonic()
-        if began < self._changes_due:
+        if not self._counting.is_due:
             return
-        stale = [i for i in instances.listed(self._context.db) if changes.may_have_happened(i)]
+        what = "counting changed lines"
+        listed = [i for i in instances.listed(self._context.db) if changes.may_have_happened(i)]
+        stale = [i for i in listed if not self._lanes.is_busy((what, i.repo_path))]
         if stale:
-            changes.refresh(self._context, min(stale, key=lambda i: i.changes_at or ""))
-        self._changes_due = began + max(TICK, (time.monotonic() - began) * _PAUSE_PER_COST)
+            oldest = min(stale, key=lambda i: i.changes_at or "")
+            self._apart(what, functools.partial(self._count, oldest), repository=oldest.repo_path)
+
+    def _count(self, instance: Instance) -> None:
+        with self._counting.turn():
+            changes.refresh(self._context, instance, hanging=self._hanging)
 
     def _stop_reviewers(self) -> None:
         """A reviewer that has given its verdict and said nothing since is ended; it can be started again."""
@@ -163,7 +184,5 @@ class Supervisor:
             return
         self._pool_due = time.monotonic() + _POOL_EVERY
         for repo_path, host in {(i.repo_path, i.host) for i in instances.listed(self._context.db)}:
-            try:
-                self._context.hosts.get(host).fill_pool(repo_path, size)
-            except SwarmError as error:
-                log.warning("the pool of %s cannot be filled: %s", repo_path, error.message)
+            fill = functools.partial(self._context.hosts.get(host).fill_pool, repo_path, size)
+            self._apart(f"filling the pool of {repo_path}", fill)

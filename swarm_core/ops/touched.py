@@ -18,6 +18,7 @@ from swarm_core.models import Activity, Instance, Wanted, parse_iso
 from swarm_core.ops import places
 from swarm_core.ops.attention import STRAYED
 from swarm_core.ops.context import Context, place
+from swarm_core.ops.hanging import Hanging
 from swarm_core.ops.pace import PAUSE_PER_COST, Pace
 from swarm_core.store import checkouts, events, instances
 from swarm_core.store.database import Database
@@ -130,8 +131,11 @@ class Watch:
     start it is taken as it is.
     """
 
-    def __init__(self, context: Context, *, pause_per_cost: float = PAUSE_PER_COST) -> None:
+    def __init__(
+        self, context: Context, *, pause_per_cost: float = PAUSE_PER_COST, hanging: Hanging | None = None
+    ) -> None:
         self._context = context
+        self._hanging = hanging or Hanging()
         self._every = _LOOK_EVERY if pause_per_cost else 0.0
         self._pace = Pace(0.0, pause_per_cost=pause_per_cost)
         self._looked: dict[tuple[str, str], float] = {}
@@ -175,7 +179,8 @@ class Watch:
         if not here:
             return
         try:
-            now = self._context.host(here[0]).checkout_state(repo)
+            with self._hanging.asking(repo):
+                now = self._context.host(here[0]).checkout_state(repo)
         except SwarmError as error:
             log.debug("the checkout %s cannot be looked at: %s", repo, error.message)
             return
@@ -205,7 +210,8 @@ class Watch:
         db, known = self._context.db, self._known.pop(owner.id, None)
         at, event_id = db.now(), events.newest_id(db)
         try:
-            now = self._context.host(owner).folder_state(owner.worktree_path)
+            with self._hanging.asking(owner.repo_path):
+                now = self._context.host(owner).folder_state(owner.worktree_path)
         except SwarmError as error:
             log.debug("the worktree of %s cannot be looked at: %s", owner.id, error.message)
             return
