@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from swarm_core import __version__, files, locks, proc, redact
+from swarm_core import __version__, contract, files, locks, proc, redact
 from swarm_core.config import Settings
 from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, SwarmError
 from swarm_core.models import iso
@@ -245,17 +245,17 @@ def origin_allowed(headers: list[bytes], port: int) -> bool:
 def health(
     card: Card, settings: Settings, *, instances: int | None, last_look_age_s: float | None, problem: str | None
 ) -> dict[str, Any]:
-    """The one shape of `GET /health`."""
+    """The one shape of `GET /health`, which anybody on this machine may read: it names no folder."""
     return {
         "ok": problem is None,
         "role": card.role,
         "pid": card.pid,
         "version": __version__,
-        "database": str(settings.database_path),
+        "database": settings.database_path.name,
         "started_at": card.started_at,
         "last_look_age_s": None if last_look_age_s is None else round(last_look_age_s, 3),
         "instances": instances,
-        "problem": problem,
+        "problem": contract.without_paths(problem, settings.own_folders),
     }
 
 

@@ -89,6 +89,10 @@ class Refused(InvalidRequest):
         self.status = status
 
 
+class Unwell(ExternalFailure):
+    """Bad health is 503, whatever its code: that is what load balancers and supervisors look at."""
+
+
 def routes(site: Site, endpoints: Iterable[Endpoint]) -> list[Route]:
     return [Route(e.path, _handler(site, e), methods=[e.method]) for e in endpoints]
 
@@ -202,6 +206,8 @@ def failure(error: Exception, folders: Sequence[str] = ()) -> tuple[int, dict[st
 def status_of(error: SwarmError) -> int:
     if isinstance(error, Refused):
         return error.status
+    if isinstance(error, Unwell):
+        return 503
     if error.code == "UNAUTHORIZED":
         return 401
     if isinstance(error, Denied):

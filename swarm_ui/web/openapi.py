@@ -48,7 +48,7 @@ FAILURES = {
     "413": "The body is too large (INVALID_REQUEST).",
     "415": "The body is not JSON (INVALID_REQUEST).",
     "500": "A bug, or something outside swarm failed (INTERNAL).",
-    "503": "The database cannot be read now; try again.",
+    "503": "The database cannot be read now, or too much is under way (QUEUE_OVERLOADED); try again.",
 }
 _BODY_FAILURES = ("413", "415")
 

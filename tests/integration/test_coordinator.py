@@ -119,7 +119,7 @@ def test_health_says_who_answers_and_when_it_last_looked(coordinators: Coordinat
         *("ok", "role", "pid", "version", "database", "started_at", "last_look_age_s", "instances", "problem")
     }
     assert (body["ok"], body["role"], body["pid"], body["instances"]) == (True, "coordinator", card.pid, 0)
-    assert body["database"] == str(coordinators.settings.database_path)
+    assert body["database"] == coordinators.settings.database_path.name
     assert 0 <= body["last_look_age_s"] < 10
 
 

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from swarm_core import locks, process
+from swarm_core import locks
 from swarm_core.errors import SwarmError
 from swarm_core.store import events
 from swarm_core.store.database import Database, open_database
 from tests.integration.mcp_fixture import Coordinated
+from tests.integration.web_fixture import dashboard_process
 from tests.support import wait_until
 from tests.world import World
 
@@ -203,6 +204,7 @@ def test_a_coordinator_acknowledges_nothing_into_a_database_that_was_taken_away(
     status, body = health(mcp.port)
     assert (status, body["ok"]) == (503, False)
     assert f"[{code}]" in body["problem"]
+    assert str(mcp.world.home) not in json.dumps(body)
     refused = operator.call("send_feedback", instance_id="work-a1", feedback="two", feedback_type="suggestions")
     assert refused.code == code
     assert mcp.child is not None
@@ -217,9 +219,7 @@ def test_mcp_and_http_report_a_missing_database_with_the_same_error_object(mcp: 
         error: dict[str, Any] = ask(mcp.port, "POST", "/mcp", operator.token)[1]["error"]
         return error
 
-    with dashboard(mcp.world):
-        card = process.running(mcp.world.settings, process.DASHBOARD)
-        assert card is not None
+    with dashboard_process(mcp.world) as card:
         move(path)
         wait_until(lambda: refused()["code"] == "NO_INDEX", timeout=1, what="it is noticed")
         over_mcp = refused()
@@ -362,7 +362,7 @@ def test_no_command_touches_a_database_that_was_put_in_the_place_of_the_dashboar
     with world.open() as swarm:
         backup = swarm.backup().path
     path = world.settings.database_path
-    with dashboard(world):
+    with dashboard_process(world):
         with world.open() as swarm:
             world.work(swarm)
         path.rename(path.with_name("old.db"))
@@ -371,23 +371,6 @@ def test_no_command_touches_a_database_that_was_put_in_the_place_of_the_dashboar
         path.unlink()
         path.with_name("old.db").rename(path)
         assert told(world.command("show", "work-a1", "--json")) is None
-
-
-@contextlib.contextmanager
-def dashboard(world: World) -> Iterator[None]:
-    environ = world.environ | {"SWARM_UI_PORT": "0"}
-    child = subprocess.Popen([sys.executable, "-P", "-m", "swarm_ui.web"], env=environ, stderr=subprocess.DEVNULL)
-    try:
-
-        def listens() -> bool:
-            card = process.running(world.settings, process.DASHBOARD)
-            return card is not None and card.port > 0
-
-        wait_until(listens, timeout=30, what="the dashboard listens")
-        yield
-    finally:
-        child.terminate()
-        child.wait(30)
 
 
 def test_no_command_uses_another_database_than_the_coordinator_of_its_home(

@@ -130,6 +130,12 @@ def test_requests_that_are_wrong_have_their_status(web: Web, path: str) -> None:
     assert (answer.status, answer.code) == (413, "INVALID_REQUEST")
 
 
+def test_health_names_no_folder_to_who_is_not_signed_in(web: Web) -> None:
+    answer = web.get("/health", Authorization=None)
+    assert answer.result["database"] == web.site.settings.database_path.name
+    assert str(web.site.settings.home) not in answer.body.decode()
+
+
 def test_without_a_database_there_is_no_index(web: Web) -> None:
     path = web.site.settings.database_path
     path.rename(path.with_name("away.db"))
@@ -145,7 +151,10 @@ def test_without_a_database_there_is_no_index(web: Web) -> None:
             assert (answer.status, answer.code) == (409, "NO_INDEX")
             assert str(path.parent) not in answer.body.decode()
             assert answer.json["error"]["canonical"] == "NO_INDEX"
-        assert web.get("/health").status == 503
+        health = web.get("/health", Authorization=None)
+        assert (health.status, health.code) == (503, "NO_INDEX")
+        assert health.json["error"]["canonical"] == "NO_INDEX"
+        assert str(path.parent) not in health.body.decode()
     finally:
         path.with_name("away.db").rename(path)
 

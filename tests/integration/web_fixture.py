@@ -6,8 +6,10 @@ import contextlib
 import dataclasses
 import http.client
 import json
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +25,7 @@ from swarm_core.swarm import Swarm
 from swarm_ui.web import app, dashboard
 from swarm_ui.web.site import Site
 from tests.support import wait_until
+from tests.world import World
 
 
 @dataclass(frozen=True)
@@ -116,3 +119,24 @@ def serving(settings: Settings, swarm: Swarm) -> Iterator[Web]:
             server.should_exit = True
             thread.join(20)
             assert not thread.is_alive()
+
+
+@contextlib.contextmanager
+def dashboard_process(
+    world: World, *, program: Sequence[str] = (sys.executable, "-P", "-m", "swarm_ui.web")
+) -> Iterator[Card]:
+    """The dashboard as a process of its own."""
+    environ = world.environ | {"SWARM_UI_PORT": "0"}
+    child = subprocess.Popen(program, env=environ, stderr=subprocess.DEVNULL)
+    try:
+
+        def listening() -> Card | None:
+            card = process.running(world.settings, process.DASHBOARD)
+            return card if card is not None and card.port > 0 else None
+
+        card = wait_until(listening, timeout=30, what="the dashboard listens")
+        assert isinstance(card, Card)
+        yield card
+    finally:
+        child.terminate()
+        child.wait(30)

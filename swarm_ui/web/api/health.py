@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from swarm_core import process
-from swarm_core.errors import ExternalFailure, SwarmError
+from swarm_core.errors import SwarmError
 from swarm_core.models import parse_iso
 from swarm_core.store import instances
 from swarm_ui.web import rows
 from swarm_ui.web.asking import check_database
-from swarm_ui.web.endpoint import Endpoint, Question
+from swarm_ui.web.endpoint import Endpoint, Question, Unwell
 from swarm_ui.web.slow import HEALTH
 
 
@@ -29,7 +29,7 @@ def _alive(question: Question) -> dict[str, Any]:
     started = parse_iso(site.card.started_at)
     facts |= {"uptimeMs": max(0, round((datetime.now(UTC) - started).total_seconds() * 1000))}
     if problem is not None:
-        raise ExternalFailure(problem.message, code="DATABASE_ERROR", hint=problem.hint, details=facts)
+        raise Unwell(problem.message, code=problem.code, hint=problem.hint, details=facts)
     return facts
 
 
