@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, seed, settings
 
 from swarm_core.errors import CODES
 from swarm_core.models import Instance
+from swarm_mcp import contract
 from tests.integration.mcp_fixture import Coordinated
 from tests.integration.review_fixture import finished_work
 from tests.mcp_client import VERSION
@@ -35,7 +36,7 @@ MORE = int(os.environ.get("FUZZ_EXAMPLES", "1"))
 
 JSON, BOTH = "application/json", "application/json, text/event-stream"
 # -32603 is not among them: it would be a bug of ours.
-NUMBERS = {-32700, -32600, -32601, -32602, -32800, -32001, -32020, -32021, -32022}
+NUMBERS = contract.NUMBERS.keys() - {-32603}
 STATUSES = {200, 202, 400, 404, 405, 406, 409, 413, 415}
 CATEGORIES = {"validation", "state", "external", "database"}
 CODE_LEAKS = (

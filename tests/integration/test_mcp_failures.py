@@ -210,17 +210,24 @@ def test_a_tmux_that_starts_no_session_undoes_the_spawn(broken: Broken, tool: st
     broken.settled()
 
 
-def test_a_tmux_that_does_nothing_at_all_leaves_the_undoing_to_later(broken: Broken) -> None:
+def test_while_tmux_fails_a_review_is_undone_in_the_record_at_once_and_the_rest_later(broken: Broken) -> None:
     work = broken.work()
     author, operator = broken.mcp.agent(work), broken.mcp.operator()
     with broken.failing("tmux"):
         broken.fails(author, "spawn_review_instance", "TMUX_COMMAND_FAILED", category="external")
+        assert broken.find(work).status == "running"
+        with broken.mcp.swarm() as swarm:
+            (link,) = relationships.of(swarm.context.db, work.id)
+            review = swarm.find(link.child_id)
+            assert (review.status, link.verdict) == ("failed", "none")
+            assert not tokens.has_valid(swarm.context.db, "instance", review.id)
         assert broken.call(
             operator, "send_feedback", feedback="x", feedback_type="suggestions", instance_id=work.id
         ).ok
         assert broken.call(author, "query_instances").ok
     broken.settled()
-    wait_until(lambda: broken.find(work).status == "running", what="the work waits no longer")
+    assert broken.find(work).status == "running"
+    assert broken.find(review).cleaned
     assert broken.call(author, "spawn_review_instance").ok
     broken.settled()
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
 import os
-import resource
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from swarm_core import git
 from swarm_core.ops import links
 from swarm_ui.web import openapi
 from tests.integration.merge_fixture import proposed
-from tests.integration.web_fixture import Answer, Web, serving
+from tests.integration.web_fixture import Answer, Web, dashboard_process, serving
 from tests.support import git_run, wait_until
 from tests.world import World
 
@@ -140,16 +142,34 @@ def test_while_git_hangs_an_agent_can_be_stopped(world: World, tmp_path: Path) -
             assert time.monotonic() - began < 5
 
 
+def memory(pid: int, name: str) -> int:
+    """In kilobytes: VmRSS is what a process has now, VmHWM the most it ever had."""
+    found = re.search(rf"^{name}:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="only Linux tells the memory of a process this way"
+)
 def test_a_huge_diff_is_cut_while_it_is_read(world: World) -> None:
-    with world.open() as swarm:
+    with world.open() as swarm, dashboard_process(world) as card:
+        token = swarm.ensure_operator_token().read_text().strip()
         work = world.work(swarm, "say ready")
-        path = Path(work.worktree_path)
-        with (path / "huge.txt").open("w") as file:
-            for _ in range(100):
+
+        def show() -> dict[str, Any]:
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", card.port, timeout=60)) as connection:
+                where = f"/api/v1/instances/{work.id}/diff"
+                connection.request("GET", where, headers={"Authorization": f"Bearer {token}"})
+                answer = connection.getresponse()
+                told: dict[str, Any] = json.loads(answer.read())
+                assert answer.status == 200, told
+                return told["result"]  # type: ignore[no-any-return]
+
+        assert show()["cut"] is False
+        before = memory(card.pid, "VmRSS")
+        with (Path(work.worktree_path) / "huge.txt").open("w") as file:
+            for _ in range(300):
                 file.write("x" * 999_999 + "\n")
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        text = git.diff(path, work.base_commit, max_bytes=100_000)
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        assert len(text) <= 100_200
-        assert "diff cut" in text
-        assert grown < 50_000  # kilobytes, of a hundred thousand
+        assert show()["cut"] is True
+        assert memory(card.pid, "VmHWM") - before < 100_000  # of three hundred thousand
