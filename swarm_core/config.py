@@ -78,6 +78,7 @@ def _listed(schemes: tuple[str, ...]) -> str:
     return " or ".join(f"{scheme}://" for scheme in schemes)
 
 
+FOLDERS = ("agents", "backups", "instances", "locks", "logs", "run", "scratch", "worktrees")  # of a home
 SETTINGS: dict[str, Setting] = {
     s.key: s
     for s in (
@@ -328,7 +329,7 @@ def load(environ: Mapping[str, str], **flags: object) -> Settings:
     programs that are run.
     """
     home = home_of(environ)
-    files.check_own(home)
+    check_home(home)
     database = environ.get("MCP_DATABASE_PATH")
     stored = read_file(home / "config.toml")
     values: dict[str, str | int | float] = {}
@@ -346,20 +347,35 @@ def load(environ: Mapping[str, str], **flags: object) -> Settings:
     return Settings(home=home, database_path=path, values=values, given=frozenset(given))
 
 
+def check_home(home: Path) -> None:
+    """Raise NOT_PRIVATE for a home that another user made, can write to, or left something in when they could.
+
+    The home may be a link, since only who owns the folder above it can make one; our folders in it may not.
+    """
+    files.check_own(home)
+    with files.errors():
+        names = os.listdir(home) if home.is_dir() else []  # noqa: PTH208
+    for name in names:
+        files.check_maker(home / name)
+    for name in FOLDERS:
+        files.check_own_folder(home / name)
+
+
 def home_of(environ: Mapping[str, str]) -> Path:
     return _absolute(environ.get("SWARM_HOME") or "~/.swarm", environ)
 
 
 def close_home(environ: Mapping[str, str]) -> list[Path]:
-    """Stop other users from writing to our home and its `config.toml`; returns what they could write to."""
+    """Stop others from writing to our home, its folders and `config.toml`; returns what they could write to."""
     closed = []
-    for path in (home := home_of(environ), home / "config.toml"):
+    home = home_of(environ)
+    for path in (home, home / "config.toml", *(home / name for name in FOLDERS)):
         try:
             files.check_own(path)
         except ExternalFailure:
-            if path.stat().st_uid != os.geteuid():
+            if path.stat().st_uid != os.geteuid() or (path != home and path.is_symlink()):
                 raise
-            path.chmod(0o700 if path == home else 0o600)
+            path.chmod(0o700 if path.is_dir() else 0o600)
             closed.append(path)
     return closed
 

@@ -143,15 +143,46 @@ def check_own(path: Path, *, hint: str | None = None, shared: bool = False) -> N
     Root, who can change everything anyway, is not another user. In a `shared` folder others may make files
     and not touch ours, as in /tmp.
     """
-    try:
-        facts = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    if facts.st_uid not in (0, os.geteuid()):
-        raise not_private(
-            f"{path} belongs to another user (uid {facts.st_uid})",
-            hint or f"use a folder of your own, or give it to yourself: `sudo chown -R $(id -un) {path}`",
-        )
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        _check(path, path.stat(), hint, shared=shared)
+
+
+def check_own_folder(path: Path, *, hint: str | None = None) -> None:
+    """The same of a folder that must not be a link: the link's owner could lead us elsewhere at any time."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        facts = path.lstat()
+        if not stat.S_ISDIR(facts.st_mode):
+            raise not_private(f"{path} is a link or a file, not a folder", hint or _look_then_remove(path))
+        _check(path, facts, hint)
+
+
+def check_own_file(path: Path, *, owner: int | None = None) -> None:
+    """The same of a plain file with one name, without opening it; what the other user `owner` made passes too."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        facts = path.lstat()
+        if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
+            raise not_private(f"{path} is not a plain file, or has a second name", _look_then_remove(path))
+        if facts.st_uid != owner or owner == os.geteuid():
+            _check(path, facts, _look_then_remove(path))
+
+
+def check_maker(path: Path) -> None:
+    """Raise NOT_PRIVATE for a file, folder, socket or link that another user made; links are not followed."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        _check_owner(path, path.lstat(), _look_then_remove(path))
+
+
+def is_shared(folder: Path) -> bool:
+    """Whether other users can make files in it."""
+    return bool(folder.stat().st_mode & _OTHERS_WRITE)
+
+
+def not_private(message: str, hint: str) -> ExternalFailure:
+    return ExternalFailure(message, code="NOT_PRIVATE", hint=hint)
+
+
+def _check(path: Path, facts: os.stat_result, hint: str | None, *, shared: bool = False) -> None:
+    _check_owner(path, facts, hint)
     if facts.st_mode & _OTHERS_WRITE and not (shared and facts.st_mode & stat.S_ISVTX):
         raise not_private(
             f"{path} can be written by other users (mode {stat.S_IMODE(facts.st_mode):o})",
@@ -159,5 +190,13 @@ def check_own(path: Path, *, hint: str | None = None, shared: bool = False) -> N
         )
 
 
-def not_private(message: str, hint: str) -> ExternalFailure:
-    return ExternalFailure(message, code="NOT_PRIVATE", hint=hint)
+def _check_owner(path: Path, facts: os.stat_result, hint: str | None) -> None:
+    if facts.st_uid not in (0, os.geteuid()):
+        raise not_private(
+            f"{path} belongs to another user (uid {facts.st_uid})",
+            hint or f"use a folder of your own, or give it to yourself: `sudo chown -R $(id -un) {path}`",
+        )
+
+
+def _look_then_remove(path: Path) -> str:
+    return f"look at it, then `rm {shlex.quote(str(path))}`"

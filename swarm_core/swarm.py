@@ -13,9 +13,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swarm_core import files, ids, process
+from swarm_core import ids, process
 from swarm_core.agents import table
-from swarm_core.config import Settings
+from swarm_core.config import Settings, check_home
 from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, NotFound, SwarmError
 from swarm_core.forge import Issue
 from swarm_core.hosts.base import DialogFacts, Host, Leftovers, ReadingFacts, RepoFacts
@@ -116,7 +116,7 @@ class Swarm:
         clock: Callable[[], datetime] = utc_now,
     ) -> Swarm:
         make_folder(settings.home)
-        files.check_own(settings.home)
+        check_home(settings.home)
         wait, in_use = settings.number("busy_timeout"), process.files_in_use(settings)
         db = open_database(settings.database_path, busy_timeout=wait, clock=clock, in_use=in_use)
         host = LocalHost(settings, environ)

@@ -14,8 +14,8 @@ __all__ = ["check_own", "file_errors", "make_private", "stamp", "write_private"]
 
 
 def check_own(path: Path) -> None:
-    """Refuse a folder for sockets that another user made or can write to, as anybody can in /tmp."""
-    files.check_own(path, hint="remove it, or use a shorter SWARM_HOME, which then holds the socket itself")
+    """Refuse a folder for sockets that another user made or can write to, or a link: /tmp is open to anybody."""
+    files.check_own_folder(path, hint="remove it, or use a shorter SWARM_HOME, which then holds the socket itself")
 
 
 def stamp(folder: str, name: str) -> str:

@@ -77,9 +77,10 @@ def _environment(
     inherited = {k: v for k, v in environ.items() if k not in order["unset"]}
     # A tmux that the agent starts gets a server of its own: the person's would be ended with the agent.
     tmux = settings.agent_tmux(order["instance_id"])
-    make_private(tmux)
     if not tmux.is_relative_to(settings.home):
+        make_private(settings.short_folder)
         check_own(settings.short_folder)
+    make_private(tmux)
     own = {
         "TMUX_TMPDIR": str(tmux),
         "SWARM_INSTANCE": order["instance_id"],

@@ -66,7 +66,7 @@ class LocalHost:
         self._settings = settings
         self._environ = environment.for_agents(environ, ceiling=settings.worktrees.resolve())
         outside = settings.tmux_socket.parent
-        if outside != settings.home and outside.exists():
+        if outside != settings.home:
             check_own(outside)
         self._look = look.Look(settings)
 

@@ -27,6 +27,7 @@ _READERS_KEPT = 16
 _SHORTLY = 0.01  # how long an event loop waits for another thread of its process
 _MOMENT = 0.004  # how long it waits for another process
 _LOOK_EVERY = 0.25  # seconds between two looks at the file by one that only reads
+_BESIDE = ("-wal", "-shm", "-journal", "-wal.left")  # what SQLite, or `check_log`, reads beside the database
 _STEPS = 20_000  # of SQLite's machine, a few milliseconds, between two questions whether to go on
 
 
@@ -200,6 +201,7 @@ class Database:
 
     def attach(self, path: Path, name: str) -> None:
         """Let queries read another database, as `name`."""
+        _check_beside(path)
         with self._lock:
             self._connection.execute(f"ATTACH ? AS {name}", (f"{path.absolute().as_uri()}?mode=ro",))
 
@@ -360,9 +362,10 @@ def open_database(
             if any(known and known != str(Opened.at(path)) for known in in_use):
                 raise _taken_away(path)
             check_log(path)
-            # A backup that was put in place by hand has no log; asking for its mode would read the whole schema.
-            if _version(connection, path) < VERSION or not log_files(path)[0].exists():
-                _migrate(connection, path, before, busy_timeout)
+            with _log_held(path, busy_timeout):
+                # A backup put in place by hand has no log; asking for its mode would read the whole schema.
+                if _version(connection, path) < VERSION or not log_files(path)[0].exists():
+                    _migrate(connection, path, before, busy_timeout)
             # FULL would sync inside the transaction, and nobody else could write meanwhile; `write` does it after.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
@@ -372,6 +375,7 @@ def open_database(
             opened = Opened.at(path)
             if opened.numbers[0] != before:
                 raise _taken_away(path)
+            _check_beside(path)
         except OSError:
             connection.close()
             raise _taken_away(path) from None
@@ -382,11 +386,44 @@ def open_database(
 
 
 def connect(path: Path, mode: str, *, timeout: float) -> sqlite3.Connection:
-    """Open what is there and make nothing."""
+    """Open what is there and make nothing; raise NOT_PRIVATE when another user could have made its log."""
+    _check_beside(path)
     address = f"{path.absolute().as_uri()}?mode={mode}"
     connection = sqlite3.connect(address, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
     connection.row_factory = sqlite3.Row
     return connection
+
+
+def _check_beside(path: Path) -> None:
+    """Raise NOT_PRIVATE for a log or journal that belongs neither to us nor to the owner of the database file.
+
+    In a folder like /tmp anybody can make one before we do; whether the kernel refuses to open it is a setting.
+    """
+    real = Path(os.path.realpath(path))
+    owner = real.stat().st_uid if real.exists() else None
+    for ending in _BESIDE:
+        files.check_own_file(real.with_name(real.name + ending), owner=owner)
+
+
+@contextlib.contextmanager
+def _log_held(path: Path, timeout: float) -> Iterator[None]:
+    """Where other users can make files, keep the log open with a reader, so that it stays the one we checked.
+
+    While a reader has it open, nobody deletes the log, and no journal is played back. One that may write would do
+    that, or move a planted log into the database, before the check could come.
+    """
+    if not files.is_shared(Path(os.path.realpath(path)).parent):
+        yield
+        return
+    with contextlib.closing(connect(path, "ro", timeout=timeout)) as reader:
+        try:
+            has_log = reader.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+            reader.execute("PRAGMA user_version").fetchall()
+        finally:
+            _check_beside(path)
+        if has_log and not all(one.exists() for one in log_files(path)):  # it read one that is gone again
+            raise _taken_away(path)
+        yield
 
 
 def log_files(path: Path) -> tuple[Path, Path]:
@@ -413,7 +450,7 @@ def check_log(path: Path) -> None:
     mark = _log_mark(path)
     if not mark.exists():
         return
-    database, log = mark.read_text().split()[:2]
+    database, log = [*mark.read_text().split(), "", ""][:2]
     with contextlib.suppress(FileNotFoundError):
         there = [f"{device}:{inode}" for device, inode in map(_number, (path, log_files(path)[0]))]
         if there[1] == log and there[0] != database:
@@ -483,7 +520,7 @@ def _check_file(path: Path, *, create: bool) -> None:
             raise no_index(path)
         if not os.access(path.parent, os.W_OK | os.X_OK):
             raise _read_only(path)
-        files.check_own(path.parent, shared=True)
+        _check_place(path)
         if _has_content(log_files(path)[0]):  # SQLite would apply it to the new database
             raise no_index(path)
         try:
@@ -498,8 +535,16 @@ def _check_file(path: Path, *, create: bool) -> None:
         raise ExternalFailure(f"{path} is not a file", code="DATABASE_CORRUPT", hint="set MCP_DATABASE_PATH")
     if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK | os.X_OK):
         raise _read_only(path)
-    files.check_own(path.parent, shared=True)
+    _check_place(path)
     files.check_own(path)
+
+
+def _check_place(path: Path) -> None:
+    """Raise NOT_PRIVATE for a folder, a link to the database or a log of it that another user made."""
+    files.check_maker(path)
+    for folder in {path.parent, Path(os.path.realpath(path)).parent}:
+        files.check_own(folder, shared=True)
+    _check_beside(path)
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
