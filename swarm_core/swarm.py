@@ -56,6 +56,7 @@ from swarm_core.ops import (
     spawn,
     stop,
     templates,
+    texts,
     tokens,
     typing,
 )
@@ -266,7 +267,7 @@ class Swarm:
             raise InvalidInput(f"--count is between 1 and {COUNT_MAX}", hint="start more with a second command")
         agents = [self._agent(one) for one in named]
         facts = self._host.ensure_repo(repo, base)
-        found = self._issue(facts, issue, required=not prompt)
+        found = self._issue(facts, issue, required=texts.is_blank(prompt))
         text = prompts.task(prompt, issue_number=issue, issue=found)
         spawn.check_text(text, name, issue)
         template = self._work_template(facts) if text else None
@@ -294,24 +295,27 @@ class Swarm:
         *,
         agent: str | None = None,
         name: str | None = None,
+        adhoc: bool = False,
         actor: str = "operator",
         reserved: Callable[[Instance], None] = nothing,
     ) -> Instance:
         """A second attempt from another instance's last commit; its uncommitted files are not taken along.
 
-        `reserved` is called inside the transaction that reserves it.
+        Without a prompt its task is the parent's, unless it is `adhoc` and has none. `reserved` is called inside
+        the transaction that reserves it.
         """
         parent = self.find(parent_id)
+        text = prompt if adhoc or not texts.is_blank(prompt) else parent.prompt
         spawn.check_text(prompt, name, None)
+        spawn.check_task(text, None, adhoc=adhoc)
         facts = self._host.ensure_repo(parent.repo_path, None)
         if parent.branch in facts["branches"]:
             facts = self._host.ensure_repo(parent.repo_path, parent.branch)
-        text = prompt or parent.prompt
         wish = spawn.Wish(
             kind=Kind.FORK,
             repo=facts,
             agent=self._agent(agent or parent.agent),
-            prompt=lambda _: text,
+            prompt=lambda _: "" if adhoc else text,
             issue_number=parent.issue_number,
             issue_title=parent.issue_title,
             name=name,

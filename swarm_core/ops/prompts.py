@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from swarm_core.forge import Issue
 from swarm_core.hosts.base import BranchFacts
 from swarm_core.models import Feedback, Instance, Relationship
-from swarm_core.ops import templates
+from swarm_core.ops import templates, texts
 
 Prompt = Callable[[Instance], str]
 
@@ -88,14 +88,14 @@ class Round:
 def task(prompt: str, *, issue_number: int | None, issue: Issue | None) -> str:
     """The person's words, after the issue they belong to."""
     if issue_number is None:
-        return prompt
+        return "" if texts.is_blank(prompt) else prompt
     title = f": {issue.title}" if issue else ""
     parts = [f"# Work on issue #{issue_number}{title}"]
     if issue and issue.url:
         parts.append(issue.url)
     if issue and issue.body.strip():
         parts.append(issue.body.strip())
-    if prompt:
+    if not texts.is_blank(prompt):
         parts.append(prompt)
     return "\n\n".join(parts)
 

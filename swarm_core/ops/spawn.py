@@ -15,7 +15,7 @@ from swarm_core.agents import table
 from swarm_core.errors import Conflict, InvalidInput, SwarmError
 from swarm_core.hosts.base import Host, RepoFacts
 from swarm_core.models import TRANSITIONS, Activity, Instance, Kind, Source, Status, Wanted
-from swarm_core.ops import removal, session
+from swarm_core.ops import removal, session, texts
 from swarm_core.ops.context import Context, nothing, place
 from swarm_core.ops.prompts import Prompt
 from swarm_core.ops.steps import Job, Operation, Step
@@ -74,7 +74,7 @@ def check_text(prompt: str, name: str | None, issue: int | None) -> None:
 
 def check_task(prompt: str, issue: int | None, *, adhoc: bool) -> None:
     """Refuse an agent without a task, which would cost money for nothing, unless that is asked for."""
-    if adhoc == bool(prompt.strip() or issue):
+    if adhoc == bool(issue or not texts.is_blank(prompt)):
         raise InvalidInput(
             "an adhoc instance has no task" if adhoc else "there is no task",
             hint="leave --adhoc out"

@@ -5,9 +5,14 @@ from __future__ import annotations
 from swarm_core.errors import InvalidInput
 
 
+def is_blank(text: str) -> bool:
+    """Whether nobody could see anything in it: spaces, control characters, characters without a width."""
+    return not any(one.isprintable() and not one.isspace() for one in text)
+
+
 def check(text: str, what: str, *, max_bytes: int, empty: bool = False, one_line: bool = False) -> None:
     """Raise InvalidInput for text that no file or table could hold or nobody could read."""
-    if not empty and not text.strip():
+    if not empty and is_blank(text):
         raise InvalidInput(f"{what} needs text")
     if "\0" in text:
         raise InvalidInput(f"{what} cannot contain a NUL character", hint="remove the character and try again")

@@ -83,6 +83,7 @@ def fork(
     ] = None,
     agent: parameters.Agent = None,
     name: parameters.Name = None,
+    adhoc: Annotated[bool, typer.Option("--adhoc", help="No task: you tell the agent at its terminal.")] = False,
     json: parameters.Json = False,
 ) -> None:
     """Start a second attempt from an instance's last commit.
@@ -99,7 +100,7 @@ def fork(
 
     with opened() as swarm:
         swarm.context.report(f"forking {instance}")
-        made = swarm.fork(instance, text, agent=agent, name=name)
+        made = swarm.fork(instance, text, agent=agent, name=name, adhoc=adhoc)
     if json:
         output.write_json(views.instance_json(made))
     else:

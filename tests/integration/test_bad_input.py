@@ -396,3 +396,34 @@ def test_a_home_that_cannot_be_is_refused_or_taken_literally(tmp_path: Path, hom
         assert error.code == "INVALID_SETTING"  # noqa: PT017
     else:
         assert settings.home.is_absolute()
+
+
+_BLANK = ["", " ", "\n\t\r\n", "\u00a0\u3000", "\u200b", "\ufeff\u2060", "\x1b\x07"]
+
+
+@pytest.mark.parametrize("blank", _BLANK, ids=ascii)
+def test_text_that_nobody_can_see_is_no_task_and_no_message(world: World, blank: str) -> None:
+    with world.open() as swarm:
+        work = world.wait_idle(swarm, world.work(swarm, "say hello").id).id
+        for prompt in (blank, f" {blank} "):
+            refused(world, swarm, lambda p=prompt: world.work(swarm, p), "INVALID_INPUT")
+            refused(world, swarm, lambda p=prompt: world.work(swarm, p, issue=999), "ISSUE_NOT_FOUND")
+            refused(world, swarm, lambda p=prompt: swarm.message(work, p), "INVALID_INPUT")
+        assert swarm.fork(work, blank).prompt == "say hello"
+
+
+@pytest.mark.parametrize("blank", _BLANK, ids=ascii)
+def test_a_fork_of_an_adhoc_instance_needs_a_task_unless_that_is_asked_for(world: World, blank: str) -> None:
+    with world.open() as swarm:
+        parent = world.wait_idle(swarm, world.work(swarm, "", adhoc=True).id).id
+        error = refused(world, swarm, lambda: swarm.fork(parent, blank), "INVALID_INPUT")
+        assert "--adhoc" in str(error.hint)
+        refused(world, swarm, lambda: swarm.fork(parent, "x", adhoc=True), "INVALID_INPUT")
+        assert swarm.fork(parent, "say hello").prompt == "say hello"
+        assert swarm.fork(parent, blank, adhoc=True).prompt == ""
+
+
+def test_an_adhoc_fork_does_not_take_the_task_of_its_parent(world: World) -> None:
+    with world.open() as swarm:
+        parent = world.work(swarm, "say hello")
+        assert swarm.fork(parent.id, adhoc=True).prompt == ""

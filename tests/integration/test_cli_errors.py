@@ -58,6 +58,8 @@ BAD: list[tuple[str, tuple[str | bytes, ...], int, str]] = [
     ("no such issue", ("work", *IN_REPO, "--issue", "999"), 1, "ISSUE_NOT_FOUND"),
     ("no task", ("work", *IN_REPO), 2, "INVALID_INPUT"),
     ("an empty task", ("work", " ", *IN_REPO), 2, "INVALID_INPUT"),
+    ("a task that nobody can see", ("work", "\u200b\ufeff\n", *IN_REPO), 1, "INVALID_INPUT"),
+    ("no such issue and an empty task", ("work", " ", *IN_REPO, "--issue", "999"), 1, "ISSUE_NOT_FOUND"),
     ("a task for an adhoc instance", ("work", "x", *IN_REPO, "--adhoc"), 2, "INVALID_INPUT"),
     ("no agents", ("work", "x", *IN_REPO, "--count", "0"), 1, "INVALID_INPUT"),
     ("too many agents", ("work", "x", *IN_REPO, "--count", "33"), 1, "INVALID_INPUT"),
