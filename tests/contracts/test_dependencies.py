@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata as metadata
+import json
 import re
 import sys
 import tomllib
@@ -15,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 OURS = {"swarm_core", "swarm_mcp", "swarm_ui", "tests", "docs", "benchmarks"}
 PRODUCT = ("swarm_core", "swarm_mcp", "swarm_ui")
 LOCK = ROOT / "requirements.lock"
+NPM_LOCKS = sorted((ROOT / "tests" / "npm").rglob("package-lock.json"))
 
 
 def normal(name: str) -> str:
@@ -76,12 +79,65 @@ def test_an_undeclared_import_is_found(tmp_path: Path) -> None:
 
 def test_everything_declared_is_locked_with_hashes() -> None:
     assert declared(dev=True) - set(locked()) == set(), "run make lock"
-    assert [name for name, block in locked().items() if "--hash=sha256:" not in block] == []
+    assert [
+        name for name, block in locked().items() if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", block)
+    ] == []
+
+
+def test_the_lock_has_nothing_but_pinned_packages() -> None:
+    """No other index, file, address or version range, which pip would take without a hash."""
+    lines = [line for line in LOCK.read_text().splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    pinned = re.compile(r"[\w.-]+==[\w.!+-]+( ; [^\\]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?")
+    assert [line for line in lines if not pinned.fullmatch(line)] == []
+
+
+def test_everything_locked_is_declared_or_needed_by_what_is() -> None:
+    needed, more = set[str](), declared(dev=True)
+    while more:
+        needed |= more
+        more = {name for one in more for name in needs(one)} - needed
+    assert set(locked()) - needed == set(), "run make lock"
+
+
+def needs(name: str) -> set[str]:
+    """What a locked package may ask for, whatever the system; extras too, since others may ask for those."""
+    if name not in locked():
+        return set()
+    try:
+        return {named(one) for one in metadata.requires(name) or ()}
+    except metadata.PackageNotFoundError:  # locked for another system than this one
+        return set()
+
+
+def npm_packages(path: Path) -> dict[str, dict[str, object]]:
+    """Every package of a lock by its folder, without the entry that stands for our own package.json."""
+    packages: dict[str, dict[str, object]] = json.loads(path.read_text())["packages"]
+    return {folder: entry for folder, entry in packages.items() if folder}
+
+
+@pytest.mark.parametrize("path", NPM_LOCKS, ids=lambda p: p.parent.name)
+def test_every_npm_package_is_locked_with_a_hash(path: Path) -> None:
+    packages = npm_packages(path)
+    assert packages
+    strong = re.compile(r"sha512-[A-Za-z0-9+/]{86}==")
+    assert [f for f, entry in packages.items() if not strong.fullmatch(str(entry.get("integrity")))] == []
+    assert [f for f, entry in packages.items() if entry.get("link") or not entry.get("version")] == []
+
+
+@pytest.mark.parametrize("path", NPM_LOCKS, ids=lambda p: p.parent.name)
+def test_an_npm_lock_is_of_the_package_file_beside_it(path: Path) -> None:
+    wanted = json.loads((path.parent / "package.json").read_text())
+    root = json.loads(path.read_text())["packages"][""]
+    for group in ("dependencies", "devDependencies", "optionalDependencies"):
+        assert root.get(group, {}) == wanted.get(group, {}), "run make lock"
+
+
+def test_there_is_a_lock_beside_every_npm_package_file() -> None:
+    files = sorted((ROOT / "tests" / "npm").rglob("package.json"))
+    assert [path.with_name("package-lock.json") for path in files] == NPM_LOCKS
 
 
 def test_what_is_installed_is_what_is_locked() -> None:
-    import importlib.metadata as metadata
-
     wrong = {}
     for name in declared(dev=True):
         version = metadata.version(name)
@@ -90,6 +146,6 @@ def test_what_is_installed_is_what_is_locked() -> None:
     assert wrong == {}, "run make setup"
 
 
-@pytest.mark.parametrize("path", [LOCK, ROOT / "tests" / "npm" / "package-lock.json"], ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [LOCK, *NPM_LOCKS], ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_a_lock_names_no_place_to_download_from(path: Path) -> None:
     assert re.findall(r"https?://(?!\S*(?:opencollective|github\.com/sponsors))\S+", path.read_text()) == []
