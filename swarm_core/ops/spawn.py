@@ -66,8 +66,10 @@ def check_text(prompt: str, name: str | None, issue: int | None) -> None:
             f"a name is 1 to {NAME_MAX} printable characters and no instance id",
             hint='for example --name "login fix"',
         )
-    if name is not None and name.startswith("-"):
-        raise InvalidInput("a name cannot start with a dash", hint='for example --name "login fix"')
+    if name is not None and (name.startswith("-") or name != name.strip()):
+        raise InvalidInput(
+            "a name cannot start with a dash, or start or end with a space", hint='for example --name "login fix"'
+        )
     if issue is not None and not 1 <= issue <= ISSUE_MAX:
         raise InvalidInput(f"an issue number is between 1 and {ISSUE_MAX}", hint="for example --issue 123")
 

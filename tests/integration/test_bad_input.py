@@ -14,6 +14,7 @@ from swarm_core import config
 from swarm_core.errors import SwarmError
 from swarm_core.store import instances
 from swarm_core.swarm import Swarm
+from tests.integration.mcp_fixture import Coordinated
 from tests.support import git_run, make_repo
 from tests.world import World, assert_agreement
 
@@ -107,7 +108,7 @@ def test_a_base_that_is_no_commit_is_refused(world: World, base: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "  ", "-rf", "x" * 81, "work-a1", "review-3-a1-r2", *_CONTROL, "\udcff", "\u202e"]
+    "name", ["", "  ", " fix", "fix ", "-rf", "x" * 81, "work-a1", "review-3-a1-r2", *_CONTROL, "\udcff", "\u202e"]
 )
 def test_a_name_that_could_not_be_shown_or_typed_is_refused(world: World, name: str) -> None:
     with world.open() as swarm:
@@ -421,6 +422,17 @@ def test_a_fork_of_an_adhoc_instance_needs_a_task_unless_that_is_asked_for(world
         refused(world, swarm, lambda: swarm.fork(parent, "x", adhoc=True), "INVALID_INPUT")
         assert swarm.fork(parent, "say hello").prompt == "say hello"
         assert swarm.fork(parent, blank, adhoc=True).prompt == ""
+
+
+def test_an_agent_without_a_task_cannot_fork_itself_without_one(mcp: Coordinated) -> None:
+    with mcp.swarm() as swarm:
+        parent = mcp.world.wait_idle(swarm, mcp.world.work(swarm, "", adhoc=True).id)
+    token = mcp.token(parent)
+    for client in (mcp.client(token), mcp.stdio(token)):
+        for given in ({}, {"prompt": " "}, {"prompt": "\u200b"}):
+            assert client.call("spawn_fork_instance", **given).payload["code"] == "INVALID_INPUT"
+    with mcp.swarm() as swarm:
+        assert [one.id for one in swarm.instances()] == [parent.id]
 
 
 def test_an_adhoc_fork_does_not_take_the_task_of_its_parent(world: World) -> None:
