@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 import shlex
 import time
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from swarm_core.store import check_runs, checked, events
 FILE = ".swarm/check"
 _FILE_MAX = 4096
 _SHOWN = 4000
+_QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|#.*""", re.DOTALL)  # and comments, of one command
+_OPERATOR = re.compile(r"[;&|<>]")  # would be an argument, and a check that fails would pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +181,20 @@ def _name(*parts: str) -> str:
 def _words(text: str, where: str) -> list[str]:
     """The one command of the text; quoted parts of it may go over several lines."""
     found: list[list[str]] = []
-    pending = ""
+    pending, needs_shell = "", text.startswith("#!")
     for line in text.splitlines():
         pending += f"{line}\n"
         try:
             words = shlex.split(pending, comments=True)
         except ValueError:
             continue
+        needs_shell = needs_shell or bool(_OPERATOR.search(_QUOTED.sub("", pending)))
         pending = ""
         found += [words] if words else []
-    if pending or len(found) > 1:
+    if pending or len(found) > 1 or needs_shell:
+        why = "a quote is open" if pending else "it is for a shell" if needs_shell else "it is several"
         raise InvalidInput(
-            f"the check command in {where} cannot be read: {'a quote is open' if pending else 'it is several'}",
+            f"the check command in {where} cannot be read: {why}",
             code="INVALID_SETTING",
             hint="one program and its arguments, quoted as in a shell; use `sh -c '...'` or a script for more",
         )

@@ -99,7 +99,10 @@ def test_a_failing_check_leaves_the_base_as_it_was_and_says_why(world: World, ch
         assert check.runs == 2  # with it and without; not again until `swarm pr check` asks for it
 
 
-@pytest.mark.parametrize("text", ["a 'b", "one\ntwo\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["a 'b", "one\ntwo\n", "#!/bin/sh\nfalse\n", "echo a; exit 1", "echo a && false", "echo a | false", "echo >a"],
+)
 def test_a_check_that_cannot_be_read_is_refused(world: World, text: str) -> None:
     commit_main(world.repo, {".swarm/check": text})
     with world.open() as swarm:
