@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support import wait_until
+
 TABLES = (
     "instances",
     "relationships",
@@ -72,6 +74,11 @@ class Ledger:
             f"SELECT {names} FROM mcp_events WHERE id > ? AND name LIKE ? ORDER BY id", (after, like)
         )
         return [Row(*r[:5], bool(r[5]), *r[6:8], json.loads(r[8])) for r in map(tuple, found)]
+
+    def calls(self, after: int, count: int = 1) -> list[Row]:
+        """The events of calls; one that changes nothing may be written a moment after its answer."""
+        wait_until(lambda: len(self.events(after, like="tool:%")) >= count, what=f"{count} calls recorded")
+        return self.events(after, like="tool:%")
 
     def _table(self, name: str) -> list[dict[str, Any]]:
         # Agents that change the same file are told so when the radar has got round to them.

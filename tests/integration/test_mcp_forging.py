@@ -155,7 +155,7 @@ def test_two_session_ids_in_one_request_open_nothing_of_another(town: Town):
         for a, b in ((own, other), (other, own))
     )
     assert (mine.status, mine.code, theirs.status) == (200, "INVALID_INPUT", 404)
-    assert [e.actor for e in town.read.events(newest) if e.tool_name] == [town.bob.id]
+    assert [e.actor for e in town.read.calls(newest)] == [town.bob.id]
     assert facts(*town.refused(newest)) == ("session of another", "NOT_FOUND", town.bob.id, None)
 
 
@@ -171,7 +171,7 @@ def test_no_tool_takes_the_name_of_its_caller(town: Town, tool: str):
         with town.unchanged():
             answer = town.bob_client.call(tool, **TOOLS[tool], **{name: town.ann.id})
         assert (answer.error["code"], answer.code) == (-32602, "INVALID_REQUEST"), name
-        (event,) = town.read.events(newest, like="tool:%")
+        (event,) = town.read.calls(newest)
         assert (event.name, event.actor, event.error_code) == ("tool:called", town.bob.id, "INVALID_REQUEST")
         assert (event.tool_name, event.instance_id) == (tool, town.bob.id)
         assert name in event.metadata["arguments"]
@@ -185,7 +185,7 @@ def test_naming_another_as_the_target_is_denied(town: Town, tool: str):
     newest = town.read.newest()
     with town.unchanged():
         assert town.bob_client.call(tool, **TOOLS[tool] | {"instance_id": town.ann.id}).code == "FORBIDDEN"
-    (event,) = town.read.events(newest, like="tool:%")
+    (event,) = town.read.calls(newest)
     assert (event.name, event.actor, event.instance_id) == ("tool:denied", town.bob.id, town.ann.id)
     assert event.metadata["rule"] == "default-deny"
 
@@ -207,7 +207,7 @@ def test_what_a_client_says_of_itself_beside_the_call_does_not_count(town: Town)
         assert client.request("tools/call", request).ok["you"] == town.bob.id
         refusal = client.call("update_instance_status", meta=said, status="failed", instance_id=town.ann.id)
         assert refusal.code == "FORBIDDEN"
-    events = town.read.events(newest, like="tool:%")
+    events = town.read.calls(newest, 3)
     assert {e.actor for e in events} == {town.bob.id}
     assert [e.name for e in events] == ["tool:called", "tool:called", "tool:denied"]
 

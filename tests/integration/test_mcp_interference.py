@@ -94,7 +94,7 @@ def test_a_key_is_its_own_callers_only(town: Town):
     newest = town.read.newest()
     again = town.ann_client.call("update_instance_status", key, status="running", message="ann's own").ok
     assert again == first == {"instance_id": town.ann.id, "status": "running", "previous_status": "running"}
-    (event,) = town.read.events(newest, like="tool:%")
+    (event,) = town.read.calls(newest)
     assert event.metadata["details"]["replay_of_request"]
     newest = town.read.newest()
     bobs = town.bob_client.call("update_instance_status", key, status="running", message="ann's own").ok

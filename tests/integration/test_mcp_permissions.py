@@ -344,7 +344,7 @@ def test_who_may_never_use_a_tool_learns_nothing_by_naming_what_is_not_there(
             usable = any(rule_for(tool, caller, r) for r in ("self", "reviewer_of", "parent_of", "none"))
             newest = read.newest()
             answer = client.call(tool, **EFFECTIVE[tool], instance_id="work-a999")
-            (event,) = read.events(newest, like="tool:%")
+            (event,) = read.calls(newest)
             expected = ("INSTANCE_NOT_FOUND", "tool:called") if usable else ("FORBIDDEN", "tool:denied")
             assert (answer.code, event.name) == expected, (name, tool)
             assert event.metadata.get("rule") == (None if usable else denied_by(tool, caller))
@@ -354,7 +354,7 @@ def test_nobody_has_a_tool_that_does_not_exist(fleet: Fleet, read: Ledger, http:
     for name, client in http.items():
         newest = read.newest()
         assert client.call("delete_everything", instance_id=fleet.reviewed).code == "NOT_FOUND"
-        (event,) = read.events(newest, like="tool:%")
+        (event,) = read.calls(newest)
         assert (event.name, event.actor, event.tool_name, event.error_code) == (
             "tool:called",
             fleet.callers[name].actor,
@@ -367,7 +367,7 @@ def test_no_author_approves_its_own_work(fleet: Fleet, read: Ledger, http: dict[
     for kind in ("work", "fork", "adhoc"):
         before, newest = read.state(without=("requests",)), read.newest()
         answer = http[kind].call("update_instance_status", status="approved")
-        (event,) = read.events(newest, like="tool:%")
+        (event,) = read.calls(newest)
         assert (answer.code, event.name, event.actor) == (
             "FORBIDDEN",
             "tool:denied",
@@ -436,7 +436,7 @@ def test_resources_and_prompts_are_for_whoever_may_read(
             assert answer.result
             continue
         assert answer.code == "FORBIDDEN", name
-        (event,) = read.events(newest, like="tool:%")
+        (event,) = read.calls(newest)
         assert (event.name, event.actor, event.tool_name) == ("tool:denied", caller.actor, method)
         assert (event.error_code, event.metadata["rule"]) == ("FORBIDDEN", "scope")
 
