@@ -68,14 +68,20 @@ class World:
         return set(git_run(self.repo, "for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines())
 
     def command(
-        self, *args: str, stdin: bytes | None = None, timeout: float = 60
+        self, *args: str, stdin: bytes | None = None, timeout: float = 60, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         """Run the installed `swarm` command in the repository."""
         import sys
 
         argv = [sys.executable, "-m", "swarm_ui.cli", *args]
         return subprocess.run(
-            argv, cwd=self.repo, env=self.environ, input=stdin, capture_output=True, timeout=timeout, check=False
+            argv,
+            cwd=self.repo,
+            env=self.environ | (env or {}),
+            input=stdin,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
         )
 
     def kill_tmux(self) -> None:

@@ -169,7 +169,7 @@ def failed(context: Context, pull: Pull, run: CheckRun, **details: Any) -> Confl
         f"the check command failed {where} pull request #{pull.number}: {_last_line(run.output)[:300]}",
         code="CHECK_FAILED",
         hint=f"{first}; `swarm pr check {name}` runs it again;"
-        f" `swarm pr merge {name} --anyway REASON` if you decide otherwise",
+        f" a person can merge it all the same: `swarm pr merge {name} --anyway REASON`",
         details={"output": run.output[-_SHOWN:], "base_fails": base_fails, **details},
     )
 

@@ -16,7 +16,7 @@ from swarm_core.models import (
     iso,
     parse_iso,
 )
-from swarm_core.ops import pull_approval, replaced, review, status, texts, verdict
+from swarm_core.ops import pull_approval, replaced, review, rules, status, texts, verdict
 from swarm_core.ops.context import Context
 from swarm_core.store import events, instances, messages, relationships
 from swarm_core.store.database import Database
@@ -30,6 +30,12 @@ def accept(context: Context, work: Instance, *, message: str = "", actor: str) -
 
     Work whose pull request is open keeps its status.
     """
+    if not rules.is_person(actor):
+        raise rules.denied(
+            rules.ONLY_A_PERSON_ACCEPTS,
+            f"{actor} cannot accept work",
+            hint="ask for a review, or ask a person to run `swarm accept INSTANCE`",
+        )
     texts.check(message, "a message", max_bytes=_SCOPE_MAX, empty=True)
     if (pull := pull_approval.pull_of(context, work)) is not None:
         return pull_approval.give(context, work, pull, message=message, actor=actor)

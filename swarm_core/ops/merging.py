@@ -315,7 +315,7 @@ def _way_out(pull: Pull, blockers: Sequence[Reason]) -> str:
     name = pull.instance_id
     later = f"`swarm pr merge {name} --auto` merges it when that is over; `swarm pr show {name}`"
     if all(reason.code in OVERRIDABLE for reason in blockers):
-        return f"{later}; `swarm pr merge {name} --anyway REASON` if you decide otherwise"
+        return f"{later}; a person can merge it all the same: `swarm pr merge {name} --anyway REASON`"
     return later
 
 

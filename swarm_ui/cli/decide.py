@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -81,10 +82,10 @@ def accept(
     Example:
       swarm accept work-12-a1
     """
-    from swarm_ui.cli.session import opened
+    from swarm_ui.cli.session import decider, opened
 
     with opened() as swarm:
-        done = swarm.accept(instance, message=message)
+        done = swarm.accept(instance, message=message, actor=decider(os.environ))
     _tell(done, json=json)
 
 

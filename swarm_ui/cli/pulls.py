@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -159,7 +160,7 @@ def merge(
     Example:
       swarm pr merge work-12-a1 --squash --auto
     """
-    from swarm_ui.cli.session import opened
+    from swarm_ui.cli.session import decider, opened
 
     method = _method(squash=squash, rebase=rebase, merge=merge_commit)
     if anyway is not None and (auto or no_auto):
@@ -172,7 +173,8 @@ def merge(
         if no_auto:
             swarm.pulls.no_auto(instance)
         else:
-            swarm.pulls.merge(instance, method=method, auto=auto, anyway=anyway)
+            who = {} if anyway is None else {"actor": decider(os.environ)}
+            swarm.pulls.merge(instance, method=method, auto=auto, anyway=anyway, **who)
         found, now = swarm.pulls.of(instance), swarm.context.db.now()
         alone = swarm.coordinator() is None
     _tell(found, now, json=json)

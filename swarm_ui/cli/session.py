@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +34,11 @@ def opened(*, quiet: bool = False) -> Iterator[Swarm]:
             yield swarm
     finally:
         progress.close()
+
+
+def decider(environ: Mapping[str, str]) -> str:
+    """Who decides what only a person may: the agent if one runs the command, or else the operator."""
+    return environ.get("SWARM_INSTANCE") or "operator"
 
 
 @dataclass(frozen=True, slots=True)

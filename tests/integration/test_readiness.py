@@ -644,6 +644,20 @@ def test_the_command_line_takes_the_reason(world: World) -> None:
     assert merged_anyway(world) == "seen it (by operator)"
 
 
+def test_an_agent_that_runs_the_command_is_not_a_person(world: World) -> None:
+    with world.open() as swarm:
+        work = proposed(world, swarm, 1)
+        judge(swarm, work, "needs_work")
+    as_agent = {"SWARM_INSTANCE": work.id, "SWARM_EPOCH": "1", "SWARM_TOKEN": "x"}
+    before = rev(world.repo, "main")
+    for command in (("pr", "merge", work.id, "--anyway", "let me"), ("accept", work.id)):
+        done = world.command(*command, "--json", env=as_agent)
+        assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (1, "FORBIDDEN")
+    with world.open() as swarm:
+        assert not pull_status.readiness(swarm.pulls.of(work.id)).ready
+    assert rev(world.repo, "main") == before
+
+
 def test_policy_is_read_from_the_settings(world: World) -> None:
     configure(world, required_approvals=1)
     with world.open() as swarm:
