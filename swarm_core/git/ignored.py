@@ -13,22 +13,17 @@ from swarm_core.git.command import _git, nul_list
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """Uncommitted files by name, and the topmost ignored files and folders with their sizes, the largest first."""
+    """Uncommitted files, and the topmost ignored files and folders, the largest first; each with its size."""
 
-    stored: list[str]
-    stored_bytes: int
+    stored: list[tuple[str, int]]
     ignored: list[tuple[str, int]]
 
 
 def going(path: Path) -> Going:
-    stored = dirty_files(path)
+    stored = [(name, size_of(path / name)) for name in dirty_files(path)]
     how = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
     found = [(name, size_of(path / name)) for name in nul_list(_git(path, *how))]
-    return Going(
-        stored=stored,
-        stored_bytes=sum(size_of(path / name) for name in stored),
-        ignored=sorted(found, key=lambda one: (-one[1], one[0])),
-    )
+    return Going(stored, sorted(found, key=lambda one: (-one[1], one[0])))
 
 
 def size_of(path: Path) -> int:

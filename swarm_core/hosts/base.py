@@ -162,7 +162,7 @@ class BranchFacts(TypedDict):
     deleted: int
 
 
-class IgnoredFacts(TypedDict):
+class SizedPath(TypedDict):
     path: str
     bytes: int
 
@@ -178,7 +178,7 @@ class KeptFacts(TypedDict):
 class Leftovers(TypedDict):
     """What removing an instance would take away.
 
-    Uncommitted files are stored: `dirty` names the first of them. What git ignores is not: `ignored` has the
+    Uncommitted files are stored: `dirty` has the first of them. What git ignores is not: `ignored` has the
     largest of the topmost ignored files and folders. `bytes` is what the whole worktree takes on the disk. With
     `kept` nothing would be taken away, and nothing is said of the files.
     """
@@ -186,10 +186,10 @@ class Leftovers(TypedDict):
     kept: KeptFacts | None
 
     dirty_files: int
-    dirty: list[str]
+    dirty: list[SizedPath]
     dirty_bytes: int
     ignored_paths: int
-    ignored: list[IgnoredFacts]
+    ignored: list[SizedPath]
     ignored_bytes: int
     own_commits: int
     bytes: int

@@ -40,6 +40,7 @@ from swarm_core.hosts.base import (
     RepoFacts,
     RestoredFacts,
     SessionFacts,
+    SizedPath,
     StartOrder,
     Talk,
     Watched,
@@ -441,14 +442,14 @@ class LocalHost:
         hindrance = removal.hindrance(repo_path, path)
         waits = hindrance is not None and hindrance.reason in ("special", "stuck")
         present = path.is_dir() and hindrance is None and not admin.link_problem(path)
-        found = ignored.going(path) if present else ignored.Going([], 0, [])
+        found = ignored.going(path) if present else ignored.Going([], [])
         return {
             "kept": _kept(hindrance),
             "dirty_files": len(found.stored),
-            "dirty": [merging.printable(name) for name in found.stored[:_DIRTY_NAMED]],
-            "dirty_bytes": found.stored_bytes,
+            "dirty": _sized(found.stored[:_DIRTY_NAMED]),
+            "dirty_bytes": sum(size for _, size in found.stored),
             "ignored_paths": len(found.ignored),
-            "ignored": [{"path": merging.printable(n), "bytes": size} for n, size in found.ignored[:_DIRTY_NAMED]],
+            "ignored": _sized(found.ignored[:_DIRTY_NAMED]),
             "ignored_bytes": sum(size for _, size in found.ignored),
             "own_commits": 0 if waits else history.own_commits(repo_path, place["branch"], place["base_commit"]),
             "bytes": _size(path) if present else 0,
@@ -527,6 +528,10 @@ def _preserved_facts(kept: git.Preserved | None) -> PreservedFacts | None:
     if kept is None:
         return None
     return {"ref": kept.ref, "commit": kept.commit, "files": kept.files, "bytes": kept.bytes}
+
+
+def _sized(found: list[tuple[str, int]]) -> list[SizedPath]:
+    return [{"path": merging.printable(name), "bytes": size} for name, size in found]
 
 
 def _kept(found: removal.Hindrance | None) -> KeptFacts | None:

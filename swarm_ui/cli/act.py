@@ -153,11 +153,11 @@ def clean(
     are not committed are preserved under a ref, those that git ignores go: --dry-run names them. Branches
     with commits of their own stay unless exactly these were merged.
     --json prints an array: id, ok, status, repo_path, branch, own_commits, bytes, cleaned, left (why); kept
-    (path and reason); dirty_files, dirty (first names), dirty_bytes; ignored_paths, ignored (path, bytes),
+    (path and reason); dirty_files, dirty (path, bytes), dirty_bytes; ignored_paths, ignored (path, bytes),
     ignored_bytes; if cleaned branch_deleted, preserved, merged_ref; or {"id", "ok": false, "error"}.
 
     With --merged idle agents are ended first and busy ones are left. --json has also pull, url,
-    merge_commit, dirty (the first names), branch_goes, left (why it was left) and with --remote
+    merge_commit, branch_goes, left (why it was left) and with --remote
     remote_deleted and remote_problem.
 
     \b
@@ -247,16 +247,19 @@ def kept_line(plan: dict[str, Any]) -> str:
 
 
 def goes_lines(plan: dict[str, Any]) -> list[str]:
-    """What is preserved and what goes because git ignores it, by name."""
-    from swarm_ui import views
-
+    """What is preserved and what goes because git ignores it, by name and size."""
     lines = []
     if plan["dirty_files"]:
-        lines.append(f"  preserved: {_first(plan['dirty'], plan['dirty_files'])}")
+        lines.append(f"  preserved: {_first(_sized(plan['dirty']), plan['dirty_files'])}")
     if plan["ignored_paths"]:
-        named = [f"{one['path']} ({views.size_label(one['bytes'])})" for one in plan["ignored"]]
-        lines.append(f"  gone, since git ignores it: {_first(named, plan['ignored_paths'])}")
+        lines.append(f"  gone, since git ignores it: {_first(_sized(plan['ignored']), plan['ignored_paths'])}")
     return lines
+
+
+def _sized(paths: list[dict[str, Any]]) -> list[str]:
+    from swarm_ui import views
+
+    return [f"{one['path']} ({views.size_label(one['bytes'])})" for one in paths]
 
 
 def _first(names: list[str], count: int) -> str:

@@ -235,13 +235,13 @@ def test_the_offer_names_what_goes_and_how_much_that_frees(world: World) -> None
     first, second = json.loads(ran.stdout)
     assert [first["id"], second["id"]] == [work.id, moved.id]
     assert (first["pull"], first["dirty_files"], first["dirty"], first["branch_goes"], first["cleaned"]) == (
-        *(1, 1, ["loose.txt"]),
+        *(1, 1, [{"path": "loose.txt", "bytes": 6}]),
         *(True, False),
     )
     assert (second["dirty_files"], second["branch_goes"], second["left"]) == (0, False, "")
     assert first["bytes"] > 0
     shown = command(world, "clean", "--merged", "--dry-run").stdout.decode()
-    assert "loose.txt" in shown
+    assert "preserved: loose.txt (6 B)" in shown
     assert "2 to clean" in shown
     assert set(world.worktrees()) >= {work.worktree_path, moved.worktree_path}, "nothing was removed"
 

@@ -288,11 +288,11 @@ def test_a_dry_run_names_what_is_stored_and_what_goes_because_git_ignores_it(wor
         (root / "build" / "deep" / "out.bin").write_bytes(bytes(5000))
         (root / "trace.log").write_text("x" * 100)
         left = swarm.leftovers(instance)
-        assert (left["dirty"], left["dirty_bytes"]) == (["notes.txt"], 5)
+        assert (left["dirty"], left["dirty_bytes"]) == ([{"path": "notes.txt", "bytes": 5}], 5)
         assert left["ignored"] == [{"path": "build/", "bytes": 5000}, {"path": "trace.log", "bytes": 100}]
         assert (left["ignored_paths"], left["ignored_bytes"]) == (2, 5100)
     said = world.command("clean", "--dry-run").stdout.decode()
-    assert all(name in said for name in ("notes.txt", "build/", "trace.log"))
+    assert all(name in said for name in ("notes.txt (5 B)", "build/ (5.0 KB)", "trace.log (100 B)"))
     [told] = json.loads(world.command("clean", "--dry-run", "--json").stdout)
     assert told["ignored"] == left["ignored"]
     assert root.is_dir()
@@ -502,7 +502,7 @@ def test_a_stopped_instance_with_an_open_pull_request_is_named_as_left(world: Wo
         with swarm.context.db.write():
             swarm.context.db.execute("UPDATE instances SET status = 'pr_created' WHERE id = ?", (instance.id,))
     [planned] = json.loads(world.command("clean", "--dry-run", "--json").stdout)
-    assert (planned["left"] != "", planned["dirty"]) == (True, ["draft.txt"])
+    assert (planned["left"] != "", [one["path"] for one in planned["dirty"]]) == (True, ["draft.txt"])
     [done] = json.loads(world.command("clean", "--yes", "--json").stdout)
     assert (done["cleaned"], done["left"] != "") == (False, True)
     assert f"swarm clean {instance.id}" in world.command("clean", "--yes").stdout.decode()
