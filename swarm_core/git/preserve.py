@@ -222,7 +222,7 @@ def _store(at: Checkout, *, ref: str, message: str, unfinished: bool, take_over:
     refuse_closed(at, found.closed)
     with quarantine(at) as store:
         work = _look(at.using(store.env))
-        store.demand(work.snap.blobs)
+        store.demand(work.snap.written)
         linked = {entry.folder: entry.path for entry in find_linked(at, found.dot_gits)}
         chosen = parts.survey(at, work.snap, found, linked)
         inside = _store_parts(at, store, chosen, message=message, take_over=take_over)
@@ -334,7 +334,7 @@ def _store_linked(at: Checkout, store: Quarantine, linked: Mapping[Path, Path], 
             continue
         here = inner.using(store.env)
         work = _look(here)
-        store.demand(work.snap.blobs)
+        store.demand(work.snap.written)
         if work.would_be_lost(here):
             commit = _assemble(here, work, inside=[], orphans=[], message=message)
             stored.append(Inside(str(place.relative_to(at.path)), ".git", "worktree", commit))

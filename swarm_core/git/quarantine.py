@@ -19,6 +19,7 @@ from swarm_core.git.checkout import Checkout
 
 DURABLE = ("-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync")
 _FOLDER = "swarm-objects-"  # git removes what begins with tmp_ while it is in use, when told to prune now
+_FILES = (b"blob", b"tree")
 _KEPT = b"swarm stores work in this pack\n"
 _FAST = ("-c", "pack.compression=1", "-c", "pack.packSizeLimit=0", "-c", "pack.writeReverseIndex=false")
 
@@ -50,7 +51,7 @@ class Quarantine:
         self._sources.append(objects)
 
     def demand(self, oids: Sequence[str]) -> None:
-        """Have blobs packed that the repository lacks, although a commit that is known may need them too."""
+        """Have blobs and trees packed that the repository lacks, though a commit that is known may need them."""
         self._demanded += oids
 
     def admit(self, commit: str, *, known: Sequence[str]) -> str:
@@ -81,7 +82,7 @@ class Quarantine:
             return []
         asked = "".join(f"{oid}\n" for oid in self._demanded).encode()
         answers = self._at.run("cat-file", "--batch-check=%(objecttype)", stdin=asked).splitlines()
-        return [oid for oid, told in zip(self._demanded, answers, strict=True) if told != b"blob"]
+        return [oid for oid, told in zip(self._demanded, answers, strict=True) if told not in _FILES]
 
     def release(self) -> None:
         """Let `git gc` have the pack; a ref leads to it, or it was given up."""

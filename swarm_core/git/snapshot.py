@@ -65,8 +65,8 @@ class Snapshot:
     """The trees of the files and of the index, and what they leave out.
 
     The index is None when it could not be read. With unmerged entries its tree has a folder per stage. `rescued`
-    are blobs that the index or HEAD names and the repository has lost, written again from the files. `blobs` are
-    all that were written.
+    are objects that the index or HEAD names and the repository has lost, written again. `written` are all that
+    were written, but for the trees of folders that the repository has.
     """
 
     tree: str
@@ -75,7 +75,7 @@ class Snapshot:
     submodules: dict[str, str]
     nested: list[str]
     rescued: list[str]
-    blobs: list[str]
+    written: list[str]
 
 
 def take(at: Checkout, *, head: str | None) -> Snapshot:
@@ -101,7 +101,7 @@ def differs(at: Checkout, head: str) -> bool:
             return True
         if at.run("diff-index", "--cached", "--raw", "--no-renames", head, "--", env=env):
             return True
-        if _lost(at, entries, same | present):
+        if _lost(at, entries, same | present) or not _has_folders(at, head):
             return True
         oids = hash_files(at, list(present), write=False)
         known = {name: (entries[name][0].mode, entries[name][0].oid) for name in present}
@@ -229,6 +229,7 @@ def is_named_like_git(name: str) -> bool:
 
 
 def _take(at: Checkout, head: str | None) -> Snapshot:
+    has_folders = head is None or _has_folders(at, head)
     with _scratch_index(at, head) as (env, entries, refreshed_at):
         fresh = nul_list(at.run("ls-files", "--others", "--exclude-standard", "-z", env=env))
         present, gone, same = _compare(at, entries, refreshed_at)
@@ -247,8 +248,9 @@ def _take(at: Checkout, head: str | None) -> Snapshot:
             update_index(at, env, lines)
         tree = _write_tree(at, env) if lines or index_tree is None else index_tree
     nested = [name.rstrip("/") for name in fresh if name.endswith("/")]
-    rescued = [oids[name] for name in lost]
-    return Snapshot(tree, index_tree, bool(unmerged), submodules, nested, rescued, list(oids.values()))
+    folders = [] if has_folders else _folders(at, tree)
+    rescued = [*(oids[name] for name in lost), *folders]
+    return Snapshot(tree, index_tree, bool(unmerged), submodules, nested, rescued, [*oids.values(), *folders])
 
 
 @contextlib.contextmanager
@@ -337,6 +339,21 @@ def _lost_outside(at: Checkout, env: Mapping[str, str], head: str | None) -> dic
     oids = {name: fields.split()[2] for fields, name in zip(told[::2], told[1::2], strict=True)}
     missing = _missing(at, set(oids.values())) if oids else set()
     return _present(at.path, [name for name, oid in oids.items() if oid in missing])
+
+
+def _has_folders(at: Checkout, head: str) -> bool:
+    """Whether the repository has every tree of the commit; what it lost is written again from the index."""
+    try:
+        _folders(at, head)
+    except CommandFailed:
+        return False
+    return True
+
+
+def _folders(at: Checkout, tree: str) -> list[str]:
+    """The tree and those of all folders in it."""
+    top = at.line("rev-parse", "--verify", f"{tree}^{{tree}}")
+    return [top, *at.run("ls-tree", "-r", "-d", "--object-only", tree).decode().split()]
 
 
 def _missing(at: Checkout, oids: Iterable[str]) -> set[str]:

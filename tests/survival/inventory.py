@@ -16,7 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 TIMEOUT = 60
-_EMPTY = hashlib.sha1(b"blob 0\0").hexdigest()
+# Nobody's work: the empty file, the empty tree, and the commit from which swarm starts where there is none.
+_NOTHING = (
+    hashlib.sha1(b"blob 0\0").hexdigest(),
+    hashlib.sha1(b"tree 0\0").hexdigest(),
+    "8ec4fd517a28f0f92c32f04007d6b36a2bfc9506",
+)
 _ANY = range(256)  # an index or a HEAD that an agent has broken names nothing
 _ID = re.compile(r"\b[0-9a-f]{40}\b")
 _OBJECT = re.compile(r"/objects/[0-9a-f]{2}/[0-9a-f]{38}\Z")
@@ -46,7 +51,8 @@ class Inventory:
         for oid, (where, root, inode) in self.ignored.items():
             if oid not in there and _inode(root) == inode:
                 lost[oid] = f"ignored {where}"
-        lost.pop(_EMPTY, None)
+        for oid in _NOTHING:
+            lost.pop(oid, None)
         return lost
 
 

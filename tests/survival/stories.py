@@ -217,6 +217,12 @@ STORIES: dict[str, list[Step]] = {
         _move("remove_cached", file="data/x"),
         _clean(),
     ],
+    "the repository has lost a folder of its last commit": [
+        _SPAWN,
+        _move("commit", file="secrets/readme"),
+        _move("lose_object", file="secrets"),
+        _clean(),
+    ],
     "a restore was killed and somebody stages something": [
         _SPAWN,
         _move("stage_part", file="notes.txt"),
