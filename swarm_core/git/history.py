@@ -6,6 +6,7 @@ from pathlib import Path
 
 from swarm_core import files
 from swarm_core.git.command import _git, _run, check_branch_name, check_commit_id, text
+from swarm_core.git.identity import FIXED_DATE, IDENTITY
 from swarm_core.git.refs import branches, git_dirs, ref_commit
 
 
@@ -35,7 +36,10 @@ def beyond(repo: str | Path, base: str, head: str) -> dict[str, list[str]] | Non
 
 
 def lost_branch(path: str | Path, branch: str) -> str | None:
-    """The last commit of a worktree whose branch is gone, from its own log; None when nothing is lost."""
+    """The last commit of a worktree whose branch is gone, from its own log; None when nothing is lost.
+
+    A branch that has no commit yet is not lost.
+    """
     git_dir, _ = git_dirs(path)
     head = files.read_small(git_dir / "HEAD").decode(errors="replace").strip()
     if head != f"ref: refs/heads/{branch}" or branch in branches(path, branch):
@@ -43,7 +47,13 @@ def lost_branch(path: str | Path, branch: str) -> str | None:
     log = git_dir / "logs" / "HEAD"
     lines = files.read_regular(log).decode(errors="replace").splitlines() if log.exists() else []
     commit = lines[-1].split(" ")[1] if lines else ""
-    return commit if commit.strip("0") else None
+    return commit if commit.strip("0") and commit != empty_commit(path) else None
+
+
+def empty_commit(repo: str | Path) -> str:
+    """A commit with no files, the same each time, only to satisfy `git worktree add` before its first commit."""
+    tree = text(repo, "hash-object", "-t", "tree", "-w", "--stdin", stdin=b"")
+    return text(repo, "commit-tree", tree, "-m", "empty", env={**IDENTITY, **FIXED_DATE})
 
 
 def create_branch(repo: str | Path, branch: str, commit: str) -> None:

@@ -179,6 +179,13 @@ def _remotes(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _unknown_base(repo: str | Path, name: str) -> NotFound:
+    if name == current_branch(repo) and head_commit(repo) is None:
+        return NotFound(
+            f"{name} has no commit yet",
+            code="GIT_BRANCH_NOT_FOUND",
+            hint=f"make the first commit on {name}; work that was begun before needs `git rebase {name}` then",
+            details={"name": name, "close": []},
+        )
     known = branches(repo)
     name = name[:200]
     close = difflib.get_close_matches(name, known, n=3) or sorted(known)[:3]

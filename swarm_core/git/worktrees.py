@@ -14,8 +14,8 @@ from swarm_core import locks
 from swarm_core.errors import CommandFailed, NotFound
 from swarm_core.git import admin
 from swarm_core.git.adoption import switch_adopted
-from swarm_core.git.command import _git, check_branch_name, check_commit_id, run_post_checkout, text
-from swarm_core.git.identity import FIXED_DATE, IDENTITY
+from swarm_core.git.command import _git, check_branch_name, check_commit_id, run_post_checkout
+from swarm_core.git.history import empty_commit
 from swarm_core.git.refs import branches, git_dirs, head_commit, ref_commit
 from swarm_core.git.worktree_files import check_out
 
@@ -190,7 +190,7 @@ def _add(wanted: _Wanted, *, new_branch: bool, keep_open: Sequence[int]) -> None
     path, branch = str(wanted.path), str(wanted.branch)
     common = ("worktree", "add", "--quiet", "--no-checkout")
     if wanted.commit is None:
-        start = _empty_commit(wanted.repo)
+        start = empty_commit(wanted.repo)
         _git(wanted.repo, *common, "--detach", "--", path, start, keep_open=keep_open)
         _make_unborn(wanted, keep_open=keep_open)
     elif wanted.branch is None:
@@ -210,7 +210,7 @@ def _is_as_wanted(entry: admin.Admin, wanted: _Wanted) -> bool:
         if moved_on:
             raise admin.taken(wanted.path, f"branch {wanted.branch} is not where it should start")
         return True
-    if wanted.commit is None and entry.head == _empty_commit(wanted.repo):
+    if wanted.commit is None and entry.head == empty_commit(wanted.repo):
         entry.drop_stale_locks()
         _make_unborn(wanted, keep_open=())
         return True
@@ -268,12 +268,6 @@ def _fill(
         if hook:
             run_post_checkout(wanted.path, None, wanted.commit)
     entry.mark_ready()
-
-
-def _empty_commit(repo: Path) -> str:
-    """A commit with no files, the same each time, only to satisfy `git worktree add` before its first commit."""
-    tree = text(repo, "hash-object", "-t", "tree", "-w", "--stdin", stdin=b"")
-    return text(repo, "commit-tree", tree, "-m", "empty", env={**IDENTITY, **FIXED_DATE})
 
 
 def _make_unborn(wanted: _Wanted, *, keep_open: Sequence[int]) -> None:

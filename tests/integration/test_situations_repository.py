@@ -206,3 +206,48 @@ def test_a_copy_of_a_repository_is_not_taken_for_its_new_place(world: World) -> 
         old = move(world)
         swarm.doctor(fix=True, repo=str(other))
         assert swarm.find(instance.id).repo_path == str(old)
+
+
+def emptied(world: World) -> Path:
+    """The repository before its first commit."""
+    shutil.rmtree(world.repo / ".git")
+    git_run(world.repo, "init", "-q", "-b", "main")
+    return world.repo
+
+
+def test_a_branch_without_a_commit_is_no_lost_branch(world: World) -> None:
+    repo = emptied(world)
+    with world.open() as swarm:
+        instance = at_work(world, swarm, "write half.txt not committed")
+        assert states(swarm, "branches") == []
+        swarm.doctor(fix=True)
+        assert git_run(repo, "for-each-ref") == ""
+        swarm.stop(instance.id)
+        swarm.clean(instance.id)
+        assert git_run(repo, "for-each-ref", "refs/heads") == ""
+        swarm.restore(instance.id)
+        assert (Path(instance.worktree_path) / "half.txt").read_text() == "not committed\n"
+        assert states(swarm, "branches") == []
+
+
+def test_a_first_commit_whose_branch_was_deleted_is_found_again(world: World) -> None:
+    repo = emptied(world)
+    with world.open() as swarm:
+        instance = at_work(world, swarm)
+        last = head(instance)
+        git_run(repo, "update-ref", "-d", f"refs/heads/{instance.branch}")
+        assert states(swarm, "branches") == ["fail"]
+        assert states(swarm, "branches", fix=True) == ["fixed"]
+        assert head(instance) == last
+
+
+def test_a_pull_request_into_a_branch_without_a_commit_says_what_to_do(world: World) -> None:
+    emptied(world)
+    with world.open() as swarm:
+        instance = at_work(world, swarm)
+        with pytest.raises(NotFound) as refused:
+            swarm.open_pull(instance.id, title="Make it", description="")
+        assert (refused.value.code, refused.value.message) == ("GIT_BRANCH_NOT_FOUND", "main has no commit yet")
+        assert "make the first commit on main" in (refused.value.hint or "")
+        assert "`git rebase main`" in (refused.value.hint or "")
+        assert (instance.branch in (refused.value.hint or ""), refused.value.details["close"]) == (False, [])
