@@ -75,7 +75,10 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class RemotePull:
-    """A pull request as the forge has it now. `mergeable` is None while the forge has not worked it out."""
+    """A pull request as the forge has it now. `mergeable` is None while the forge has not worked it out.
+
+    One that is not mergeable because its branch and its base have no commit in common is `unrelated`.
+    """
 
     number: int
     url: str
@@ -88,6 +91,7 @@ class RemotePull:
     updated_at: str
     mergeable: bool | None = None
     merge_commit: str | None = None
+    unrelated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,7 +263,7 @@ EVENTS: dict[str, str] = {
     "pull:checks": "The checks of a pull request's commit came to another result; metadata has it.",
     "pull:reviewed": "Somebody reviewed a pull request at the forge; metadata has who and how.",
     "pull:commented": "Somebody commented on a pull request at the forge.",
-    "pull:conflict": "A pull request cannot be merged any more: its base branch changed the same lines.",
+    "pull:conflict": "A pull request conflicts with its base branch, or shares no commit with it.",
     "pull:told": "News of a pull request was sent to its agent as a message.",
     "pull:outdated": "News of a pull request was no longer true and was taken back before the agent saw it.",
     "pull:auto": "A pull request is to be merged as soon as it may be, or no longer; metadata says which.",
@@ -428,7 +428,7 @@ class Pull:
     """A pull request: what we know of it, and what the forge said of it at `looked_at`.
 
     `head_commit` is the forge's since `head_at`, `pushed_commit` what we pushed last. `mergeable` is None while
-    nobody knows.
+    nobody knows; `unrelated` says that it has no commit in common with its base.
     `auto_merge` is how it is to be merged as soon as that may be, at `auto_commit` alone. `replaced` names the
     refs and files that replaced objects of its repository at the last look, separated by spaces. `span` is the
     BASE..HEAD whose commits are stored with it.
@@ -466,6 +466,7 @@ class Pull:
     closed_at: str | None = None
     replaced: str = ""
     span: str = ""
+    unrelated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

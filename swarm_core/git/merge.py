@@ -18,11 +18,18 @@ class MergePrediction:
     clean: bool
     conflicts: list[str]
     supported: bool
+    related: bool = True
 
 
 def predict_merge(repo: str | Path, ours: str, theirs: str) -> MergePrediction:
-    """Merge in memory and say which files would conflict; no branch, index or file changes."""
-    return _merge(repo, _commit(repo, ours), _commit(repo, theirs))[0]
+    """Merge in memory and say which files would conflict; no branch, index or file changes.
+
+    Two that are not `related` have no commit in common, and git merges nothing then.
+    """
+    one, other = _commit(repo, ours), _commit(repo, theirs)
+    if not _common(repo, one, other):
+        return MergePrediction(clean=False, conflicts=[], supported=True, related=False)
+    return _merge(repo, one, other)[0]
 
 
 def is_merged(repo: str | Path, branch_or_commit: str, into: str) -> bool:
@@ -34,7 +41,7 @@ def is_merged(repo: str | Path, branch_or_commit: str, into: str) -> bool:
     branch, target = _commit(repo, branch_or_commit), _commit(repo, into)
     if _is_ancestor(repo, branch, target):
         return True
-    common = _git(repo, "merge-base", target, branch, ok_codes=(0, 1)).decode().strip()
+    common = _common(repo, target, branch)
     if not common or _tree(repo, common) == _tree(repo, branch):
         return False
     prediction, tree = _merge(repo, target, branch)
@@ -77,6 +84,11 @@ def _change(repo: str | Path, to: str, parent: str) -> str:
 def _is_made_in(repo: str | Path, target: str, change: str) -> bool:
     """Whether one commit of the target changes the same as this one does."""
     return _git(repo, "cherry", target, change, f"{change}^").startswith(b"-")
+
+
+def _common(repo: str | Path, one: str, other: str) -> str:
+    """The last commit that both have; empty when they have none in common."""
+    return _git(repo, "merge-base", one, other, ok_codes=(0, 1)).decode().strip()
 
 
 def _is_ancestor(repo: str | Path, commit: str, of: str) -> bool:

@@ -196,11 +196,15 @@ class Leftovers(TypedDict):
 
 
 class PredictionFacts(TypedDict):
-    """What a merge would bring; not `supported` by a git before 2.38, and nothing is known then."""
+    """What a merge would bring; not `supported` by a git before 2.38, and nothing is known then.
+
+    What is not `related` has no commit in common and cannot be merged.
+    """
 
     clean: bool
     conflicts: list[str]
     supported: bool
+    related: bool
 
 
 class HeadOrder(TypedDict):

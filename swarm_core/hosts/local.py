@@ -243,7 +243,12 @@ class LocalHost:
     def predict(self, repo_path: str, ours: str, theirs: str) -> PredictionFacts:
         found = git.predict_merge(repo_path, ours, theirs)
         conflicts = [merging.printable(name) for name in found.conflicts]
-        return {"clean": found.clean, "conflicts": conflicts, "supported": found.supported}
+        return {
+            "clean": found.clean,
+            "conflicts": conflicts,
+            "supported": found.supported,
+            "related": found.related,
+        }
 
     @file_errors()
     def integrate(self, order: IntegrateOrder) -> IntegrateFacts:

@@ -150,12 +150,26 @@ def drop_outdated(context: Context, host: Host, pull: Pull, base_commit: str | N
 
 
 def conflict(pull: Pull, files: Sequence[str]) -> Conflict:
+    """The refusal of a merge that git could not make; without files the two share no commit."""
+    if not files:
+        return Conflict(
+            f"pull request #{pull.number} shares no commit with {pull.base_branch}",
+            code="MERGE_CONFLICT",
+            hint=onto_base(pull),
+            details={"files": [], "base_branch": pull.base_branch},
+        )
     return Conflict(
         f"pull request #{pull.number} and {pull.base_branch} change the same lines: {', '.join(files[:10])}",
         code="MERGE_CONFLICT",
         hint=f"bring {pull.base_branch} into {pull.head_branch}, commit, then `swarm pr open {pull.instance_id}`",
         details={"files": list(files), "base_branch": pull.base_branch},
     )
+
+
+def onto_base(pull: Pull) -> str:
+    """What helps a branch that shares no commit with its base."""
+    rebase = f"`git rebase {shlex.quote(pull.base_branch)}` in its worktree"
+    return f"{rebase}, then `swarm pr open {pull.instance_id}` brings the new commits in"
 
 
 def failed(context: Context, pull: Pull, run: CheckRun, **details: Any) -> Conflict:

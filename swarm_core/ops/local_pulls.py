@@ -149,21 +149,18 @@ class LocalForge:
         etags = {"base": tip or "", "head": pull.head_commit}
         if tip is not None and pull.mergeable is not None and one.etags == etags:
             return Look(_remote(pull.number, pull.url, draft_of(pull), PullState.OPEN), None, None, None, etags)
-        mergeable: bool | None = None
+        now = _remote(pull.number, pull.url, draft_of(pull), PullState.OPEN)
         try:
-            merged = host.is_merged(pull.repo_path, pull.head_commit, pull.base_branch)
-            if not merged:
-                mergeable = self._predicted(host, pull)
+            if host.is_merged(pull.repo_path, pull.head_commit, pull.base_branch):
+                now = replace(now, state=str(PullState.MERGED), merge_commit=tip)
+            else:
+                found = host.predict(pull.repo_path, pull.base_branch, pull.head_commit)
+                # With a git that cannot tell beforehand, the merge itself will.
+                mergeable = found["clean"] or not found["supported"]
+                now = replace(now, mergeable=mergeable, unrelated=not found["related"])
         except NotFound:  # the base branch is gone, so nobody knows
-            merged = False
-        state = PullState.MERGED if merged else PullState.OPEN
-        now = _remote(pull.number, pull.url, draft_of(pull), state, mergeable=mergeable)
-        return Look(replace(now, merge_commit=tip if merged else None), [], [], [], etags)
-
-    def _predicted(self, host: Host, pull: Pull) -> bool:
-        """With a git that cannot tell beforehand, the merge itself will."""
-        found = host.predict(pull.repo_path, pull.base_branch, pull.head_commit)
-        return found["clean"] or not found["supported"]
+            pass
+        return Look(now, [], [], [], etags)
 
     def _require(self, pull: Pull, head_commit: str) -> None:
         if pull.state != PullState.OPEN:
@@ -250,7 +247,7 @@ def _file(number: int) -> str:
     return f"pulls/{number}.md"
 
 
-def _remote(number: int, url: str, draft: Draft, state: PullState, *, mergeable: bool | None = None) -> RemotePull:
+def _remote(number: int, url: str, draft: Draft, state: PullState) -> RemotePull:
     return RemotePull(
         number=number,
         url=url,
@@ -261,5 +258,4 @@ def _remote(number: int, url: str, draft: Draft, state: PullState, *, mergeable:
         head_commit=draft.head_commit,
         base_branch=draft.base_branch,
         updated_at="",
-        mergeable=mergeable,
     )

@@ -313,6 +313,8 @@ def _is_own_check(blockers: Sequence[Reason], facts: Facts) -> bool:
 
 def _way_out(pull: Pull, blockers: Sequence[Reason]) -> str:
     name = pull.instance_id
+    if any(reason.code == ReasonCode.UNRELATED_HISTORIES for reason in blockers):
+        return checking.onto_base(pull)
     later = f"`swarm pr merge {name} --auto` merges it when that is over; `swarm pr show {name}`"
     if all(reason.code in OVERRIDABLE for reason in blockers):
         return f"{later}; a person can merge it all the same: `swarm pr merge {name} --anyway REASON`"

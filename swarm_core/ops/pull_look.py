@@ -44,10 +44,14 @@ def ask(context: Context, forge: Forge, pull: Pull, *, actor: str | None = None)
 def judged(context: Context, known: Facts, look: Look) -> Facts:
     """What is known, with what a look has said of it in the place of what others may have stored since."""
     remote = look.pull
-    mergeable = remote.mergeable if remote.mergeable is not None else known.pull.mergeable
     same = remote.head_commit == known.pull.head_commit
+    said = remote if remote.mergeable is not None or not same else known.pull
     pull = dataclasses.replace(
-        known.pull, head_commit=remote.head_commit, draft=remote.draft, mergeable=mergeable if same else None
+        known.pull,
+        head_commit=remote.head_commit,
+        draft=remote.draft,
+        mergeable=said.mergeable if same else None,
+        unrelated=said.unrelated,
     )
     checks = look.checks if look.checks is not None else known.checks if same else ()
     reviews = known.reviews if look.reviews is None else _trusted(context, look.reviews)
@@ -117,14 +121,16 @@ def _span(context: Context, pull: Pull, look: Look) -> brought.Span | None:
 def _store(context: Context, before: Facts, look: Look, asked_at: str, replaced: str) -> None:
     db, remote, pull = context.db, look.pull, before.pull
     moved = remote.head_commit != pull.head_commit
+    # While GitHub works it out nothing is known of the new commit, but all of the old one.
+    said = remote if remote.mergeable is not None or moved else pull
     now: dict[str, Any] = {
         "url": remote.url,
         "title": texts.storable(remote.title),
         "draft": remote.draft,
         "head_commit": remote.head_commit,
         "base_branch": remote.base_branch,
-        # While GitHub works it out nothing is known of the new commit, but all of the old one.
-        "mergeable": remote.mergeable if remote.mergeable is not None or moved else pull.mergeable,
+        "mergeable": said.mergeable,
+        "unrelated": said.unrelated,
     }
     if moved:
         now["head_at"] = db.now()

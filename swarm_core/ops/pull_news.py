@@ -161,6 +161,9 @@ def _failed(check: Check) -> Piece:
 
 
 def _conflict(pull: Pull) -> Piece:
+    if pull.unrelated:
+        text = f"The pull request shares no commit with {pull.base_branch}. Rebase your branch onto it."
+        return Piece(f"unrelated:{pull.head_commit}", text)
     text = (
         f"The pull request conflicts with {pull.base_branch}: both change the same lines."
         f" Bring {pull.base_branch} as it is at the remote into your branch (fetch, then merge or rebase)."

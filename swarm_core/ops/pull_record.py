@@ -44,7 +44,7 @@ def opened(
     else:
         moved: dict[str, Any] = {}
         if known.head_commit != remote.head_commit:
-            moved = {"mergeable": None, "etags": "{}", "head_at": db.now()}
+            moved = {"mergeable": None, "unrelated": False, "etags": "{}", "head_at": db.now()}
             pull_facts.replace_checks(db, known.id, [])
             check_runs.drop(db, known.id)
         pull = pulls.change(db, known, next_at=None, closed_at=None, **facts, **moved)

@@ -43,6 +43,7 @@ class ReasonCode(StrEnum):
     CLOSED = "closed"
     DRAFT = "draft"
     CONFLICT = "conflict"
+    UNRELATED_HISTORIES = "unrelated_histories"
     REPLACED_OBJECTS = "replaced_objects"
     CHECKS_FAILED = "checks_failed"
     CHECKS_PENDING = "checks_pending"
@@ -303,7 +304,9 @@ def _of_pull(pull: Pull) -> list[Reason]:
     found = []
     if pull.draft:
         found.append(Reason(ReasonCode.DRAFT))
-    if pull.mergeable is False:
+    if pull.unrelated:
+        found.append(Reason(ReasonCode.UNRELATED_HISTORIES, {"base_branch": pull.base_branch}))
+    elif pull.mergeable is False:
         found.append(Reason(ReasonCode.CONFLICT, {"base_branch": pull.base_branch}))
     if pull.replaced:
         refs = pull.replaced.split()
@@ -346,6 +349,7 @@ def _of_verdict(facts: Facts, verdict: _Verdict) -> list[Reason]:
 _STATES = {
     ReasonCode.REPLACED_OBJECTS: PullStatus.BLOCKED,
     ReasonCode.CONFLICT: PullStatus.CONFLICT,
+    ReasonCode.UNRELATED_HISTORIES: PullStatus.CONFLICT,
     ReasonCode.CHECKS_FAILED: PullStatus.CHECKS_FAILED,
     ReasonCode.CHANGES_REQUESTED: PullStatus.CHANGES_REQUESTED,
     ReasonCode.REVIEW_OUTDATED: PullStatus.REVIEW_OUTDATED,
@@ -374,6 +378,7 @@ _SENTENCES: dict[ReasonCode, Callable[[Mapping[str, Any]], str]] = {
     ReasonCode.CLOSED: lambda fields: "it is closed",
     ReasonCode.DRAFT: lambda fields: "it is a draft",
     ReasonCode.CONFLICT: lambda fields: f"it conflicts with {fields['base_branch']}",
+    ReasonCode.UNRELATED_HISTORIES: lambda fields: f"it shares no commit with {fields['base_branch']}",
     ReasonCode.REPLACED_OBJECTS: lambda fields: f"git objects are replaced: {_names(fields['refs'])}",
     ReasonCode.CHECKS_FAILED: lambda fields: f"checks failed: {_names(fields['checks'])}",
     ReasonCode.CHECKS_PENDING: lambda fields: f"checks are not finished: {_names(fields['checks'])}",

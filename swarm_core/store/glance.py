@@ -28,6 +28,7 @@ def open_pulls(db: Database) -> list[Pull]:
     for row in db.rows(f"SELECT {_PULL} FROM pulls WHERE state = 'open' ORDER BY id"):
         fields = dict(zip((f.name for f in dataclasses.fields(Pull)), row, strict=True))
         fields["draft"] = bool(fields["draft"])
+        fields["unrelated"] = bool(fields["unrelated"])
         fields["mergeable"] = None if fields["mergeable"] is None else bool(fields["mergeable"])
         found.append(Pull(**fields))
     return found

@@ -82,6 +82,11 @@ def _brought(db: Database) -> None:
         db.execute(statement)
 
 
+@migrations(name="0010_unrelated")
+def _unrelated(db: Database) -> None:
+    db.execute("ALTER TABLE pulls ADD COLUMN unrelated INTEGER NOT NULL DEFAULT 0")
+
+
 _CORE = (
     """CREATE TABLE hosts (
         name TEXT PRIMARY KEY,

@@ -139,6 +139,7 @@ def _set(db: Database, pull: Pull, **fields: Any) -> Pull:
 def _pull(row: sqlite3.Row) -> Pull:
     fields = dict(row)
     fields["draft"] = bool(fields["draft"])
+    fields["unrelated"] = bool(fields["unrelated"])
     if fields["mergeable"] is not None:
         fields["mergeable"] = bool(fields["mergeable"])
     return Pull(**fields)

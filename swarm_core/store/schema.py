@@ -1,3 +1,3 @@
 """The schema's version: how many migrations this swarm knows."""
 
-VERSION = 9
+VERSION = 10

@@ -311,8 +311,9 @@ def test_a_repository_without_a_remote_names_none(host: LocalHost, repo: Path) -
 def test_a_host_predicts_merges(host: LocalHost, repo: Path) -> None:
     branch(repo, "one", {"README.md": "1\n"})
     two = branch(repo, "two", {"README.md": "2\n"})
-    assert host.predict(str(repo), "one", two) == {"clean": False, "conflicts": ["README.md"], "supported": True}
-    assert host.predict(str(repo), "main", "one") == {"clean": True, "conflicts": [], "supported": True}
+    known = {"supported": True, "related": True}
+    assert host.predict(str(repo), "one", two) == {"clean": False, "conflicts": ["README.md"], **known}
+    assert host.predict(str(repo), "main", "one") == {"clean": True, "conflicts": [], **known}
     with pytest.raises(NotFound):
         host.predict(str(repo), "main", "nope")
 

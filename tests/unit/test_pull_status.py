@@ -93,6 +93,8 @@ TABLE: list[tuple[Facts, PullStatus, list[str]]] = [
         PullStatus.CONFLICT,
         ["draft", "conflict", "checks_failed", "checks_pending", "changes_requested"],
     ),
+    (Facts(pull(mergeable=False, unrelated=True)), PullStatus.CONFLICT, ["unrelated_histories"]),
+    (Facts(pull(mergeable=None, unrelated=True)), PullStatus.CONFLICT, ["unrelated_histories"]),
     (Facts(pull(draft=True), checks("failed", "passed")), PullStatus.CHECKS_FAILED, ["draft", "checks_failed"]),
     (
         Facts(pull(), checks("pending"), [REFUSED]),
@@ -174,7 +176,8 @@ def test_every_status_is_in_the_table() -> None:
 
 def test_only_verdicts_and_checks_can_be_overridden() -> None:
     blocking = {code for code in ReasonCode if Reason(code).blocks}
-    assert blocking - OVERRIDABLE == {"merged", "closed", "draft", "conflict", "replaced_objects"}
+    lasting = {"merged", "closed", "draft", "conflict", "unrelated_histories", "replaced_objects"}
+    assert blocking - OVERRIDABLE == lasting
     assert blocking >= OVERRIDABLE
 
 
