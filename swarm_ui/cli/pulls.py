@@ -307,7 +307,7 @@ def wait(
     _tell(found, now, json=json)
 
 
-_NEVER = frozenset({"checks_failed", "conflict"})  # only another commit helps against these
+_NEVER = frozenset({"checks_failed", "conflict", "unrelated_histories"})  # only another commit helps against these
 _GOALS = ("checks", "ready", "merged", "over")
 
 
