@@ -16,7 +16,7 @@ from swarm_core.errors import CommandFailed, Conflict, InvalidInput, TimedOut
 from swarm_core.git import admin
 from swarm_core.git.apart import apart
 from swarm_core.git.changes import dirty_files
-from swarm_core.git.checkout import TRUE_TO_DISK
+from swarm_core.git.checkout import TRUE_TO_DISK, find_checkout
 from swarm_core.git.command import (
     _ALONE,
     _ANY_CODE,
@@ -303,27 +303,44 @@ def _follow(place: Path, old: str, new: str) -> None:
 def _untracked_in_the_way(place: Path, old: str, new: str) -> list[str]:
     """List what git does not track and would delete or overwrite to make room for the change.
 
-    That is what lies at a path that is added, below it or above it, ignored or not; a link above a path that is
-    changed; and what lies where a submodule changes, of which git does not look at the files.
+    That is what lies at a path that is added, below it or above it, ignored or not; what lies below a path that is
+    changed or removed; a link above a path that is changed; and what lies where a submodule changes. Git is not
+    asked what lies there: it lists nothing below the name `.git`, and deletes it.
     """
     how = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new)
     listed = nul_list(_git(place, *how))
     modes = {name: facts.lstrip(":").split(" ")[:2] for facts, name in zip(listed[::2], listed[1::2], strict=True)}
     modules = {name for name, (before, _) in modes.items() if before == GITLINK}
-    found = [name for name in modules if _is_replaced(place / name, modes[name][1])]
-    spots = set()
-    for name, (before, after) in modes.items():
-        if name in modules or after == _NOTHING:
-            continue
-        spot = _taken(place, name, above_only=before != _NOTHING)
-        if spot is not None and modules.intersection(map(str, Path(spot).parents)):
-            found.append(spot)
-        elif spot is not None:
-            spots.add(spot)
-    for names in in_chunks(sorted(spots)):
-        asked = (*TRUE_TO_DISK, "--literal-pathspecs", "ls-files", "--others", "-z", "--", *names)
-        found += nul_list(_git(place, *asked))
+    found = {name for name in modules if _is_replaced(place / name, modes[name][1])}
+    taken = [_taken(place, name, *modes[name]) for name in modes if name not in modules]
+    spots = sorted({spot for spot in taken if spot is not None})
+    followed = _tracked(place, spots) & (modes.keys() - modules)
+    for spot in spots:
+        found.update(name for name in _walk(place, spot) if name.rstrip("/") not in followed)
     return sorted(found)
+
+
+def _tracked(place: Path, spots: Sequence[str]) -> set[str]:
+    """The paths in the index at these paths and below them."""
+    asked = (*TRUE_TO_DISK, "--literal-pathspecs", "ls-files", "--cached", "-z", "--")
+    return {name for names in in_chunks(spots) for name in nul_list(_git(place, *asked, *names))}
+
+
+def _walk(place: Path, spot: str) -> Iterator[str]:
+    """Yield every file at a path or below it; a repository, or a folder that cannot be read, as `name/`."""
+    waiting = [spot]
+    while waiting:
+        name = waiting.pop()
+        here = place / name
+        if here.is_symlink() or not here.is_dir():
+            yield name
+        elif find_checkout(here) is not None:
+            yield f"{name}/"
+        else:
+            try:
+                waiting += [f"{name}/{one.name}" for one in here.iterdir()]
+            except OSError:
+                yield f"{name}/"
 
 
 def _is_replaced(module: Path, mode: str) -> bool:
@@ -334,7 +351,7 @@ def _is_replaced(module: Path, mode: str) -> bool:
     return not is_folder or (mode != GITLINK and any(module.iterdir()))
 
 
-def _taken(place: Path, name: str, *, above_only: bool) -> str | None:
+def _taken(place: Path, name: str, before: str, after: str) -> str | None:
     """The path at which something lies already: the one named, or a file where a folder of it has to be."""
     parts = name.split("/")
     for depth in range(1, len(parts)):
@@ -342,8 +359,10 @@ def _taken(place: Path, name: str, *, above_only: bool) -> str | None:
         if not os.path.lexists(above):
             return None
         if above.is_symlink() or not above.is_dir():
-            return "/".join(parts[:depth])
-    return name if not above_only and os.path.lexists(place / name) else None
+            return "/".join(parts[:depth]) if after != _NOTHING else None
+    here = place / name
+    is_folder = here.is_dir() and not here.is_symlink()
+    return name if is_folder or (before == _NOTHING and os.path.lexists(here)) else None
 
 
 def _overwritten(place: Path, files: list[str]) -> Conflict:

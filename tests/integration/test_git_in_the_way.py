@@ -20,6 +20,12 @@ IN_THE_WAY = {
     "a file where a folder of folders is added": ("a/b/c", ["a"], ["a"]),
     "a file where a file is added": ("data", ["data"], ["data"]),
     "a file in a folder that is added": ("a/b", ["a/b", "a/c"], ["a/b"]),
+    "a folder named .git where a file is added": (
+        "data",
+        ["data/.git/notes", "data/.git/deep/f", "data/sub/.git/.git/g"],
+        ["data/.git/deep/f", "data/.git/notes", "data/sub/.git/.git/g"],
+    ),
+    "a folder named .git in one that is added": ("a/b/c", ["a/b/c/.git/notes", "a/.git/x"], ["a/b/c/.git/notes"]),
 }
 
 
@@ -97,6 +103,56 @@ def test_an_ignored_file_beside_the_tracked_ones_of_a_folder_that_becomes_a_file
     assert (topic / "one/local.env").read_text() == "mine\n"
 
 
+def test_a_folder_named_git_beside_the_tracked_files_of_a_folder_that_becomes_a_file_is_named(
+    topic: Path, folder: Path, lock: Path
+) -> None:
+    (topic / "one").mkdir()
+    commit(topic, "one/inner", "x\n")
+    git_run(topic, "checkout", "-q", "-B", "topic")
+    git_run(topic, "rm", "-q", "-r", "one")
+    commit(topic, "one", "now a file\n")
+    git_run(topic, "checkout", "-q", "main")
+    base, made = rev(topic, "main"), merged(topic, folder, lock)
+    (topic / "one/.git").mkdir()
+    (topic / "one/.git/notes").write_text("mine\n")
+    with pytest.raises(Conflict) as caught:
+        integrate.land(topic, "main", made, base, lock=lock)
+    assert caught.value.details["files"] == ["one/.git/notes"]
+    assert (topic / "one/.git/notes").read_text() == "mine\n"
+
+
+def test_a_staged_file_in_a_folder_where_a_merge_adds_a_file_is_named(repo: Path, lock: Path) -> None:
+    (repo / "data").mkdir()
+    (repo / "data/new").write_text("mine\n")
+    git_run(repo, "add", "data/new")
+    assert refused(repo, lock, changing(repo, blob(repo, "data"))) == ["data/new"]
+    assert (repo / "data/new").read_text() == "mine\n"
+
+
+def test_a_folder_in_the_place_of_a_file_that_a_merge_changes_or_removes_is_named(repo: Path, lock: Path) -> None:
+    (repo / "README.md").unlink()
+    (repo / "README.md/.git").mkdir(parents=True)
+    (repo / "README.md/.git/notes").write_text("mine\n")
+    for line in (blob(repo, "README.md"), f"{_AWAY}\tREADME.md"):
+        assert refused(repo, lock, changing(repo, line)) == ["README.md/.git/notes"]
+    assert (repo / "README.md/.git/notes").read_text() == "mine\n"
+
+
+def test_empty_folders_make_room_for_a_file_that_a_merge_adds(repo: Path, lock: Path) -> None:
+    (repo / "data/.git/deep").mkdir(parents=True)
+    made = changing(repo, blob(repo, "data"))
+    integrate.land(repo, "main", made, rev(repo, "main"), lock=lock)
+    assert (repo / "data").read_text() == "from topic\n"
+
+
+def test_a_merge_whose_files_were_written_already_is_finished(repo: Path, lock: Path) -> None:
+    made = changing(repo, blob(repo, "data/one"), module("lib"))
+    git_run(repo, "read-tree", "-m", "-u", "main", made)
+    git_run(repo / "lib", "init", "-q")
+    integrate.land(repo, "main", made, rev(repo, "main"), lock=lock)
+    assert (rev(repo, "main"), (repo / "data/one").read_text()) == (made, "from topic\n")
+
+
 # Submodules and links: git looks at neither what lies in the one nor where the other leads
 
 _AWAY = f"0 {'0' * 40}"
@@ -132,12 +188,12 @@ def refused(repo: Path, lock: Path, made: str) -> list[str]:
     return list(caught.value.details["files"])
 
 
-def with_module(repo: Path) -> None:
-    """Record a submodule at `sm` on main, in a folder with a repository."""
-    (repo / "sm").mkdir()
-    git_run(repo / "sm", "init", "-q")
-    commit(repo / "sm", "readme", "x\n")
-    git_run(repo, "-c", "advice.addEmbeddedRepo=false", "add", "sm")
+def with_module(repo: Path, name: str = "sm") -> None:
+    """Record a submodule on main, in a folder with a repository."""
+    (repo / name).mkdir(parents=True)
+    git_run(repo / name, "init", "-q")
+    commit(repo / name, "readme", "x\n")
+    git_run(repo, "-c", "advice.addEmbeddedRepo=false", "add", name)
     git_run(repo, "commit", "-q", "-m", "with a submodule")
 
 
@@ -171,6 +227,13 @@ def test_an_ignored_file_in_a_submodule_that_a_merge_replaces_by_a_folder_is_nam
     made = changing(repo, f"{_AWAY}\tsm", blob(repo, "sm/local.env"))
     assert refused(repo, lock, made) == ["sm/local.env"]
     assert (repo / "sm" / "local.env").read_text() == "mine\n"
+
+
+def test_a_submodule_in_a_folder_that_a_merge_replaces_by_a_file_is_named(repo: Path, lock: Path) -> None:
+    with_module(repo, "libs/sm")
+    (repo / "libs/sm/new").write_text("mine\n")
+    assert refused(repo, lock, changing(repo, f"{_AWAY}\tlibs/sm", blob(repo, "libs"))) == ["libs/sm/"]
+    assert (repo / "libs/sm/new").read_text() == "mine\n"
 
 
 def test_a_file_in_the_place_of_a_submodule_that_a_merge_moves_is_named(repo: Path, lock: Path) -> None:
