@@ -150,6 +150,7 @@ KEPT = {
     "other_device": "it, or a folder in it, is on another device",
     "locked": "a person has locked the worktree",
     "holds_repository": "the repository itself is in it",
+    "lends": "objects or refs that the repository uses are in it",
     "no_link": "its .git is gone",
     "bent_link": "its .git does not lead to the entry that registers it",
     "works_elsewhere": "git works on another folder or repository there",
@@ -174,6 +175,10 @@ _REMEDIES = {
     "other_device": "unmount what is mounted at or below {path} (`findmnt` lists it)",
     "locked": "`git{repo} worktree unlock {path}`",
     "holds_repository": "move the repository out of {path}",
+    "lends": (
+        "if objects/info/alternates of the repository names it, `git{repo} repack -a -d` and delete that line;"
+        " if a link leads there, move it from {path} into the link's place: {files}"
+    ),
     "no_link": "`git{repo} worktree repair`",
     "bent_link": "`mv {path}/.git {path}.git`, `git{repo} worktree repair`",
     "works_elsewhere": "mend what `git -C {path} rev-parse --show-toplevel --git-common-dir` shows",

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ _INITIALIZING = b"initializing"
 # What an entry remembers while its worktree is removed. Our lock keeps `git worktree prune` away.
 STORED, SUSPECTS, SEEN = "swarm-stored", "swarm-suspects", "swarm-seen"
 _LEAVING = b"swarm is removing it"
+# What git reads in a store of objects, and how it quotes the name of another one.
+_IN_STORE = re.compile(r"pack|info|[0-9a-f]{2}")
+_ESCAPE = re.compile(rb'\\([0-7]{3}|[abfnrtv"\\])')
+_ESCAPES = dict(zip(b'abfnrtv"\\', b'\a\b\f\n\r\t\v"\\', strict=True))
 _OURS = frozenset({"locked", "gitdir", _READY, _ADOPTING, STORED, SUSPECTS, SEEN})
 
 
@@ -145,6 +150,60 @@ def linked_folder(path: Path) -> Path | None:
         return None
     target = _text(dot_git).removeprefix("gitdir: ")
     return Path(os.path.realpath(path / target))
+
+
+def lent(common_dir: Path, folder: Path) -> list[str]:
+    """What the repository uses and lies in the folder, relative to it: stores of objects, and where links lead."""
+    used = {path for path in _used(common_dir) if path.is_relative_to(folder) and path.exists()}
+    return sorted(str(path.relative_to(folder)) for path in used)
+
+
+def _used(common_dir: Path) -> Iterator[Path]:
+    yield from (_real(path) for path in common_dir.iterdir() if path.is_symlink())
+    waiting, seen = [_real(common_dir / "objects")], set()
+    while waiting:
+        store = waiting.pop()
+        if store in seen:
+            continue
+        seen.add(store)
+        yield store
+        waiting += _alternates(store)
+        for path in (one for one in _listed(store) if _IN_STORE.fullmatch(one.name)):
+            yield from (_real(link) for link in (path, *_listed(path)) if link.is_symlink())
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What is in a folder; nothing when it is not one, or cannot be read."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _alternates(store: Path) -> Iterator[Path]:
+    """The stores that git reads too when it reads this one."""
+    try:
+        lines = files.read_small(store / "info/alternates").split(b"\n")
+    except OSError:
+        return
+    for line in lines:
+        if line and b"\0" not in line and not line.startswith(b"#"):
+            yield _real(store / os.fsdecode(_unquoted(line)))
+
+
+def _unquoted(line: bytes) -> bytes:
+    if not (len(line) > 1 and line.startswith(b'"') and line.endswith(b'"')):
+        return line
+    return _ESCAPE.sub(_meant, line[1:-1])
+
+
+def _meant(escape: re.Match[bytes]) -> bytes:
+    code = escape[1]
+    return bytes([int(code, 8) & 0xFF if code.isdigit() else _ESCAPES[code[0]]])
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
 
 
 def forget(entry: Admin) -> None:

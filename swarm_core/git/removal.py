@@ -423,6 +423,8 @@ def _hindrance(entry: admin.Admin, place: Path, common_dir: Path) -> Hindrance |
             return Hindrance(place if one is entry else one.path, "locked")
     if common_dir.is_relative_to(place):
         return Hindrance(place, "holds_repository")
+    if lent := admin.lent(common_dir, place):
+        return Hindrance(place, "lends", lent)
     if stat.S_ISDIR(facts.st_mode) and not _link_mismatch(entry, place) and (found := special.search(place)):
         return Hindrance(place, "special", found)
     reason = _mismatch(entry, place, common_dir)

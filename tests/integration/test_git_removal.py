@@ -657,3 +657,107 @@ def put_clock_back(entry: admin.Admin) -> None:
     """Have what is written from now on carry a time before the one that was noted."""
     stored = entry.recall(admin.STORED)
     entry.note(admin.STORED, stored | {"began": stored["began"] + 10**15})
+
+
+# Objects that the repository uses and that are in the worktree
+
+
+def borrow(bench: Bench) -> Path:
+    """Name a clone inside the worktree as a store of objects."""
+    clone = bench.path / "ignored/clone"
+    git_run(bench.repo, "clone", "-q", "--no-local", str(bench.repo), str(clone))
+    alternates = bench.repo / ".git/objects/info/alternates"
+    alternates.parent.mkdir(exist_ok=True)
+    alternates.write_text(f"# a comment\n{clone}/.git/objects\n")
+    return clone / ".git/objects"
+
+
+def borrow_quoted(bench: Bench) -> Path:
+    store = borrow(bench)
+    quoted = str(store).replace("ignored", "i\\147nored")
+    (bench.repo / ".git/objects/info/alternates").write_text(f'"{quoted}"\n')
+    return store
+
+
+def borrow_by_another(bench: Bench) -> Path:
+    """The same through a store outside, with a relative path."""
+    store, outside = borrow(bench), bench.repo.parent / "outside.git"
+    git_run(bench.repo, "init", "-q", "--bare", str(outside))
+    (outside / "objects/info/alternates").write_text(f"{os.path.relpath(store, outside / 'objects')}\n")
+    relative = os.path.relpath(outside / "objects", bench.repo / ".git/objects")
+    (bench.repo / ".git/objects/info/alternates").write_text(f"{relative}\n")
+    return store
+
+
+def link(bench: Bench, name: str) -> Path:
+    place, inside = bench.repo / ".git" / name, bench.path / "ignored" / Path(name).name
+    inside.parent.mkdir()
+    place.rename(inside)
+    place.symlink_to(inside)
+    return inside
+
+
+def link_objects(bench: Bench) -> Path:
+    return link(bench, "objects")
+
+
+def link_packs(bench: Bench) -> Path:
+    git_run(bench.repo, "gc", "-q")
+    return link(bench, "objects/pack")
+
+
+def link_one_pack(bench: Bench) -> Path:
+    git_run(bench.repo, "gc", "-q")
+    pack = next((bench.repo / ".git/objects/pack").glob("*.pack"))
+    return link(bench, f"objects/pack/{pack.name}")
+
+
+def link_loose(bench: Bench) -> Path:
+    return link(bench, f"objects/{git.head_commit(bench.repo)[:2]}")
+
+
+def link_refs(bench: Bench) -> Path:
+    return link(bench, "refs")
+
+
+@pytest.mark.parametrize(
+    "lend",
+    [borrow, borrow_quoted, borrow_by_another, link_objects, link_packs, link_one_pack, link_loose, link_refs],
+)
+def test_a_worktree_that_holds_what_the_repository_uses_is_kept_and_that_is_named(
+    bench: Bench, lend: Callable[[Bench], Path]
+) -> None:
+    (bench.path / "new.txt").write_text("mine\n")
+    inside = lend(bench)
+    named = str(inside.relative_to(bench.path))
+    found = removal.hindrance(bench.repo, bench.path)
+    assert found is not None
+    assert (found.path, found.reason, list(found.files)) == (bench.path, "lends", [named])
+    details = bench.refused().details
+    assert (details["reason"], details["files"]) == ("lends", [named])
+    git_run(bench.repo, "fsck")
+    assert (bench.path / "new.txt").read_text() == "mine\n"
+
+
+def test_a_worktree_from_which_objects_are_borrowed_goes_after_the_remedy(bench: Bench) -> None:
+    store = borrow(bench)
+    blob = git_run(store.parent.parent, "hash-object", "-w", "--stdin", stdin=b"only in the clone\n")
+    (bench.path / "file").write_text("only in the clone\n")
+    git_run(bench.path, "add", "file")
+    git_run(bench.path, "commit", "-q", "-m", "one")
+    git_run(bench.path, "rm", "-q", "file")
+    git_run(bench.path, "commit", "-q", "-m", "two")
+    assert not (bench.repo / ".git/objects" / blob[:2] / blob[2:]).exists()
+    assert "git repack -a -d" in str(bench.refused().hint)
+    git_run(bench.repo, "repack", "-q", "-a", "-d")
+    (bench.repo / ".git/objects/info/alternates").unlink()
+    bench.remove()
+    assert git_run(bench.repo, "show", "b~1:file") == "only in the clone"
+    bench.assert_gone()
+
+
+def test_an_alternate_that_is_gone_keeps_no_folder(bench: Bench) -> None:
+    borrow(bench)
+    shutil.rmtree(bench.path / "ignored")
+    bench.remove()
+    bench.assert_gone()
