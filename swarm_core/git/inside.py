@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from swarm_core import files
-from swarm_core.errors import CommandFailed
+from swarm_core.errors import CommandFailed, Conflict
 from swarm_core.git import admin
 from swarm_core.git.checkout import Checkout, find_checkout, git_dir_of
 from swarm_core.git.command import nul_list
 from swarm_core.git.snapshot import not_stored
+from swarm_core.models import KEPT
 
 # What git wants of a git folder, with whether it is a folder.
 _GIT_FOLDER = {("HEAD", False), ("objects", True), ("refs", True)}
@@ -33,11 +34,15 @@ class DotGit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Everything named `.git`, what looks like a bare repository, and folders that cannot be read."""
+    """Everything named `.git`, what looks like a bare repository, and folders that cannot be read.
+
+    `buried` is what is named `.git` inside a folder named `.git`; no tree of git can hold it.
+    """
 
     dot_gits: list[DotGit] = field(default_factory=list)
     bare: list[DotGit] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
+    buried: list[str] = field(default_factory=list)
 
 
 def search(root: Path) -> Found:
@@ -47,7 +52,14 @@ def search(root: Path) -> Found:
     """
     found = Found()
     _search(str(root), found)
-    return Found(sorted(found.dot_gits), sorted(found.bare), found.closed)
+    return Found(sorted(found.dot_gits), sorted(found.bare), found.closed, sorted(found.buried))
+
+
+def buried_in(git_dir: Path) -> list[str]:
+    """The paths of everything named `.git` in a git folder."""
+    below = search(git_dir)
+    own = [".git"] if os.path.lexists(git_dir / ".git") else []  # `search` takes it for that of a worktree
+    return [str(git_dir / name) for name in (*own, *(f"{one.folder}/{one.name}" for one in below.dot_gits))]
 
 
 def linked_worktrees_below(path: str | Path) -> list[admin.Admin]:
@@ -103,6 +115,24 @@ def refuse_closed(at: Checkout, closed: Iterable[str]) -> None:
         raise not_stored("folders cannot be read", kept)
 
 
+def unstorable(reason: str, names: Iterable[str]) -> Conflict:
+    """Say WORK_NOT_STORED of something that keeps the folder for a reason of KEPT."""
+    named = sorted(set(names))
+    return Conflict(
+        f"the folder stays: {KEPT[reason]}: {', '.join(named[:5])}",
+        code="WORK_NOT_STORED",
+        details={"files": named, "reason": reason},
+    )
+
+
+def goes_with_entry(inner: Checkout) -> bool:
+    """Whether it is a linked worktree whose entry belongs to no other folder, as that of a copy does."""
+    if inner.git_dir == inner.common_dir:
+        return False
+    other = Path(os.path.realpath(_registered(inner.git_dir) or inner.path))
+    return other == inner.path or git_dir_of(other) != inner.git_dir
+
+
 def _now(at: Checkout, entry: admin.Admin) -> Path | None:
     """Where a registered worktree is now, if that is below the checkout."""
     own = admin.Admin(at.git_dir, _registered(at.git_dir) or at.path)
@@ -130,9 +160,9 @@ def _short(folder: str) -> str:
 
 
 def _search(root: str, found: Found) -> None:
-    waiting = [""]
+    waiting = [("", False)]
     while waiting:
-        folder = waiting.pop()
+        folder, in_git = waiting.pop()
         try:
             with os.scandir(f"{root}/{folder}" if folder else root) as listed:
                 entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listed]
@@ -141,12 +171,19 @@ def _search(root: str, found: Found) -> None:
         except OSError:  # closed, or deeper than a path can be long
             found.closed.append(_short(folder))
             continue
-        if folder and {(name, is_folder) for name, is_folder in entries if name in _GIT_NAMES} >= _GIT_FOLDER:
+        if (
+            folder
+            and not in_git
+            and {(name, is_folder) for name, is_folder in entries if name in _GIT_NAMES} >= _GIT_FOLDER
+        ):
             above, _, name = folder.rpartition("/")
             found.bare.append(DotGit(above, name))
         for name, is_folder in entries:
-            if name.lower() == ".git":
-                if folder or name != ".git":
-                    found.dot_gits.append(DotGit(folder, name))
-            elif is_folder:
-                waiting.append(f"{folder}/{name}" if folder else name)
+            place = f"{folder}/{name}" if folder else name
+            is_git = name.lower() == ".git"
+            if is_git and in_git:
+                found.buried.append(place)
+            elif is_git and place != ".git":
+                found.dot_gits.append(DotGit(folder, name))
+            if is_folder and place != ".git" and not (is_git and in_git):
+                waiting.append((place, in_git or is_git))

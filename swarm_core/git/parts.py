@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from swarm_core.errors import CommandFailed
 from swarm_core.git import gitfiles, snapshot
 from swarm_core.git.checkout import Checkout, find_checkout
 from swarm_core.git.command import in_chunks, nul_list
 from swarm_core.git.identity import IDENTITY
-from swarm_core.git.inside import DotGit, Found, ignored, ignored_below
+from swarm_core.git.inside import (
+    DotGit,
+    Found,
+    buried_in,
+    goes_with_entry,
+    ignored,
+    ignored_below,
+    unstorable,
+)
 from swarm_core.git.snapshot import GITLINK, Snapshot
 
 # In the place of `.git`: a submodule's repository without a folder, named by its path below `modules`.
@@ -62,10 +72,20 @@ def survey(at: Checkout, snap: Snapshot, found: Found, linked: Mapping[Path, Pat
                 continue
         part = _part(at, dot_git, inner, homes, owner, below)
         hidden = not part.submodule and below not in owner.nested and bool(ignored(owner.at, [below]))
-        if _counts(part, hidden=hidden, listed=below in owner.nested):
+        if _counts(at, part, hidden=hidden, listed=below in owner.nested):
             parts.append(part)
     parts += _bare(at, owners, linked, found.bare)
-    return parts + _without_folder(homes, [listing.at.git_dir for listing in owners.values()])
+    return parts + _without_folder(at, homes, [listing.at.git_dir for listing in owners.values()])
+
+
+def refuse_unstorable(at: Checkout, found: Found, linked: Mapping[Path, Path]) -> None:
+    """Raise Conflict (WORK_NOT_STORED) for what no commit of ours can hold, with a reason of KEPT."""
+    entries = [git_dir for git_dir in (at.git_dir, *linked) if git_dir != at.common_dir]
+    if buried := [*found.buried, *(name for git_dir in entries for name in buried_in(git_dir))]:
+        raise unstorable("git_in_git", buried)
+    folders = [dot_git.folder for dot_git in found.dot_gits if dot_git.name == ".git"]
+    if held := [folder for folder in folders if _has_work_elsewhere(at, entries, at.path / folder)]:
+        raise unstorable("other_worktree", held)
 
 
 def can_be_taken_over(part: Part, at: Checkout) -> bool:
@@ -162,12 +182,12 @@ def _bare(
         is_ours = not owner_folder or owner.at.git_dir in linked
         if is_ours and not ignored_below(owner.at, name.removeprefix(f"{owner_folder}/" if owner_folder else "")):
             continue
-        if _format(inner) and _has_own_work(inner):
+        if _format(inner) and _has_own_work(inner, at.path):
             parts.append(Part(one, inner, owned=True, files=False, submodule=False))
     return parts
 
 
-def _without_folder(homes: Sequence[Path], known: Sequence[Path]) -> list[Part]:
+def _without_folder(at: Checkout, homes: Sequence[Path], known: Sequence[Path]) -> list[Part]:
     """Submodules' repositories whose folder is gone (deinit, `git rm`); the worktree's entry has them."""
     found = []
     for home in homes:
@@ -178,7 +198,7 @@ def _without_folder(homes: Sequence[Path], known: Sequence[Path]) -> list[Part]:
             inner = Checkout(git_dir, git_dir, git_dir)
             name = str(git_dir.relative_to(home / "modules"))
             part = Part(DotGit(name, MODULE), inner, owned=True, files=False, submodule=True)
-            if _has_own_work(inner) or _has_staged(inner):
+            if _has_own_work(inner, at.path) or _has_staged(inner):
                 found.append(part)
     return found
 
@@ -230,22 +250,44 @@ def _part(
     return Part(dot_git, inner, owned=owned, files=inner is not None and not tracked_around, submodule=submodule)
 
 
-def _counts(part: Part, *, hidden: bool, listed: bool) -> bool:
+def _counts(at: Checkout, part: Part, *, hidden: bool, listed: bool) -> bool:
     if part.inner is None:
         return not hidden
     if listed:
         return True
-    if part.owned and _has_own_work(part.inner):
+    if part.owned and _has_own_work(part.inner, at.path):
         return True
-    return not hidden and _is_dirty(part.inner)
+    return (not hidden or goes_with_entry(part.inner)) and _is_dirty(part.inner)
 
 
-def _has_own_work(inner: Checkout) -> bool:
+def _has_work_elsewhere(at: Checkout, entries: Sequence[Path], place: Path) -> bool:
+    """Whether a worktree of a repository outside has more than files: staging, an operation, commits on no branch.
+
+    That is in the other repository, which drops it some time after the folder is gone.
+    """
+    inner = find_checkout(place)
+    if inner is None or not goes_with_entry(inner):
+        return False
+    homes = (at.path, *entries)  # what is in them is stored
+    if inner.common_dir == at.common_dir or any(inner.common_dir.is_relative_to(home) for home in homes):
+        return False
+    state = gitfiles.state_files(inner.git_dir)
+    if gitfiles.is_under_way(state) or _has_staged(inner):
+        return True
+    how = ("rev-list", "--max-count=1", "--stdin", "--not", "--branches", "--tags", "--remotes")
+    try:
+        known = gitfiles.look_up(inner, gitfiles.ids_in(state.values())).commits
+        return bool(inner.run(*how, stdin="".join(f"{oid}\n" for oid in known).encode()))
+    except CommandFailed:  # damaged, so it is kept as it is
+        return True
+
+
+def _has_own_work(inner: Checkout, root: Path) -> bool:
     """Whether more than files and index goes with the git folder: commits, an operation, or a linked worktree's.
 
     Linked worktrees may be anywhere; their staging, operations and own refs are in this git folder.
     """
-    if _has_own_commits(inner) or gitfiles.is_under_way(_top(inner.git_dir)):
+    if _has_own_commits(inner, root) or gitfiles.is_under_way(_top(inner.git_dir)):
         return True
     for folder in sorted((inner.git_dir / "worktrees").glob("*/")):
         linked = Checkout(folder, folder, inner.git_dir)
@@ -254,12 +296,31 @@ def _has_own_work(inner: Checkout) -> bool:
     return False
 
 
-def _has_own_commits(inner: Checkout) -> bool:
-    """Whether a ref, a stash or a reflog has commits that no remote branch has."""
+def _has_own_commits(inner: Checkout, root: Path) -> bool:
+    """Whether a ref, a stash or a reflog has commits that no branch of a remote outside the worktree has."""
     try:
-        return bool(inner.run("rev-list", "--max-count=1", "--all", "--reflog", "--not", "--remotes"))
+        names = os.fsdecode(inner.run("remote")).splitlines()
+        gone = [name for name in names if not _stays(inner, name, root)]
+        held = [f"--remotes={name}" for name in names if not any(f"{one}/".startswith(f"{name}/") for one in gone)]
+        return bool(inner.run("rev-list", "--max-count=1", "--all", "--reflog", "--not", *held))
     except CommandFailed:  # damaged, so it is kept as it is
         return True
+
+
+def _stays(inner: Checkout, remote: str, root: Path) -> bool:
+    """Whether every address of the remote is on another machine, or a path that exists outside the worktree."""
+    fetched = inner.run("remote", "get-url", "--all", "--", remote)
+    pushed = inner.run("remote", "get-url", "--push", "--all", "--", remote)
+    places = [_local_path(url) for url in os.fsdecode(fetched + pushed).splitlines()]
+    found = [Path(os.path.realpath(inner.path / place)) for place in places if place is not None]
+    return all(place.exists() and not place.is_relative_to(root) for place in found)
+
+
+def _local_path(url: str) -> str | None:
+    """The path that an address of git is; None when it leads through a program or to another machine."""
+    if url.startswith("file://"):
+        return unquote(url.removeprefix("file://"))
+    return None if ":" in url.partition("/")[0] else url
 
 
 def _top(git_dir: Path) -> list[str]:

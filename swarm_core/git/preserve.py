@@ -106,6 +106,15 @@ def preserve(path: str | Path, *, ref: str, message: str, unfinished: bool = Fal
             return _store(at, ref=ref, message=message, unfinished=unfinished, take_over=False)
 
 
+def check_storable(path: str | Path) -> None:
+    """Raise Conflict (WORK_NOT_STORED) for what `preserve` would refuse at first sight; writes nothing."""
+    at = open_checkout(Path(path))
+    found = search(at.path)
+    linked = {entry.folder: entry.path for entry in find_linked(at, found.dot_gits)}
+    with _refusing_unreadable(at.path):
+        parts.refuse_unstorable(at, found, linked)
+
+
 def verify_preserved(repo: str | Path, preserved: Preserved) -> None:
     """Check from the repository's own git folder that everything stored can be read back.
 
@@ -220,10 +229,11 @@ def _refusing_unreadable(root: Path) -> Iterator[None]:
 def _store(at: Checkout, *, ref: str, message: str, unfinished: bool, take_over: bool) -> Preserved | None:
     found = search(at.path)
     refuse_closed(at, found.closed)
+    linked = {entry.folder: entry.path for entry in find_linked(at, found.dot_gits)}
+    parts.refuse_unstorable(at, found, linked)
     with quarantine(at) as store:
         work = _look(at.using(store.env))
         store.demand(work.snap.written)
-        linked = {entry.folder: entry.path for entry in find_linked(at, found.dot_gits)}
         chosen = parts.survey(at, work.snap, found, linked)
         inside = _store_parts(at, store, chosen, message=message, take_over=take_over)
         inside += _store_linked(at, store, linked, message=message)

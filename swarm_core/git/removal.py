@@ -21,7 +21,7 @@ from swarm_core.git import admin, special
 from swarm_core.git.command import _ANY_CODE, _git, _run
 from swarm_core.git.history import create_branch, lost_branch
 from swarm_core.git.inside import search
-from swarm_core.git.preserve import Preserved, preserve, verify_preserved
+from swarm_core.git.preserve import Preserved, check_storable, preserve, verify_preserved
 from swarm_core.git.refs import git_dirs
 from swarm_core.git.worktrees import is_unmade, real
 from swarm_core.models import KEPT, remedy
@@ -94,7 +94,7 @@ def kept_unless_stored(repo: str | Path, path: str | Path, lock: Path) -> Iterat
     try:
         yield
     except SwarmError as error:
-        reason = _UNSTORED.get(error.code)
+        reason = _why_unstored(error)
         if reason is None:
             raise
         raise kept_at(_put_back_if_possible(repo, path, lock), reason, _named(error)) from error
@@ -150,6 +150,12 @@ def _put_back_if_possible(repo: str | Path, path: str | Path, lock: Path) -> Pat
     with contextlib.suppress(SwarmError):
         return put_back(repo, path, lock=lock) or real(path)
     return next((one for one in (real(path), aside_of(real(path))) if os.path.lexists(one)), real(path))
+
+
+def _why_unstored(error: SwarmError) -> str | None:
+    """The reason of KEPT that a failure of storing is; None when it is none."""
+    reason = _UNSTORED.get(error.code)
+    return str(error.details.get("reason", reason)) if reason else None
 
 
 def _named(error: SwarmError) -> list[str]:
@@ -304,7 +310,7 @@ def hindrance(repo: str | Path, path: str | Path) -> Hindrance | None:
     try:
         return _hindrance_at(repo, real(path))
     except SwarmError as error:
-        reason = _UNSTORED.get(error.code)
+        reason = _why_unstored(error)
         if reason is None:
             raise
         return Hindrance(real(path), reason, _named(error))
@@ -320,6 +326,7 @@ def _hindrance_at(repo: str | Path, place: Path) -> Hindrance | None:
         return Hindrance(place, "recreated" if is_aside else "unregistered")
     if found := _hindrance(entry, place, common_dir):
         return found
+    check_storable(place)
     return Hindrance(place, "unreadable") if search(place).closed else None
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from swarm_core import git
+from swarm_core.errors import Conflict
+from swarm_core.git import removal
 from tests.preserving import REF, Bench, commit_files, fingerprint, holds, is_held
 from tests.support import git_run, make_repo
 
@@ -354,3 +357,187 @@ def test_a_submodule_in_progress_comes_back_with_its_stashes(repo: Path, tmp_pat
         assert fingerprint(bench.path) == files
     assert git_run(bench.path / "lib", "stash", "list", "--format=%H").split() == stashes[::-1]
     bench.run("submodule", "status")
+
+
+def assert_kept(bench: Bench, reason: str, named: str) -> None:
+    """The dry run says what a removal does: nothing is changed."""
+    before = fingerprint(bench.path)
+    expected = removal.hindrance(bench.repo, bench.path)
+    assert expected is not None
+    assert (expected.path, expected.reason, list(expected.files)) == (bench.path, reason, [named])
+    with pytest.raises(Conflict) as caught:
+        bench.remove()
+    assert caught.value.code == "WORKTREE_KEPT"
+    assert (caught.value.details["reason"], caught.value.details["files"]) == (reason, [named])
+    assert fingerprint(bench.path) == before
+    assert not git.preserved_refs(bench.repo, None)
+
+
+def repository_in_a_git_folder(root: Path) -> None:
+    make_repo(root / ".git" / "sub")
+
+
+def worktree_in_a_git_folder(root: Path) -> None:
+    git_run(root, "worktree", "add", "-q", "--detach", str(root / ".git" / "sub"))
+
+
+def file_in_a_git_folder(root: Path) -> None:
+    (root / ".git" / "sub" / ".GIT" / "deep").mkdir(parents=True)
+    (root / ".git" / "sub" / ".GIT" / "deep" / "file").write_text("only here\n")
+
+
+@pytest.mark.parametrize("use", [repository_in_a_git_folder, worktree_in_a_git_folder, file_in_a_git_folder])
+@pytest.mark.parametrize("place", ["inner", "ignored/inner"])
+def test_what_is_named_git_inside_a_git_folder_keeps_the_worktree(
+    repo: Path, tmp_path: Path, use: Callable[[Path], None], place: str
+) -> None:
+    commit_files(repo, {".gitignore": b"ignored/\n"})
+    bench = Bench(repo, tmp_path)
+    git_run(bench.path, "clone", "-q", str(make_repo(tmp_path / "origin")), place)
+    use(bench.path / place)
+    [name] = [one.name for one in (bench.path / place / ".git" / "sub").iterdir() if one.name.lower() == ".git"]
+    assert_kept(bench, "git_in_git", f"{place}/.git/sub/{name}")
+    (bench.path / place / ".git" / "sub").rename(tmp_path / "moved")
+    bench.remove()
+
+
+@pytest.mark.parametrize("above", [".gIt", "z/.git"])
+def test_a_folder_named_git_inside_one_that_is_no_repository_keeps_the_worktree(bench: Bench, above: str) -> None:
+    (bench.path / above / ".git" / "q").mkdir(parents=True)
+    (bench.path / above / ".git" / "q" / "x").write_text("only here\n")
+    assert_kept(bench, "git_in_git", f"{above}/.git")
+
+
+def test_a_repository_in_the_git_folder_of_the_worktree_keeps_the_worktree(bench: Bench) -> None:
+    own = Path(bench.run("rev-parse", "--absolute-git-dir"))
+    make_repo(own / "sub")
+    assert_kept(bench, "git_in_git", str(own / "sub" / ".git"))
+
+
+def test_a_repository_inside_a_bare_one_is_stored_with_it(repo: Path, tmp_path: Path) -> None:
+    commit_files(repo, {".gitignore": b"ignored/\n"})
+    bench = Bench(repo, tmp_path)
+    (bench.path / "ignored").mkdir()
+    outer = committed_into(bench.path / "ignored" / "bare.git", b"bare\n")
+    inner = git_run(make_repo(bench.path / "ignored" / "bare.git" / "sub"), "rev-parse", "HEAD")
+    bench.remove()
+    assert is_held(bench.repo, outer)
+    assert is_held(bench.repo, inner)
+
+
+def pushed(inner: Path, url: str) -> str:
+    """A commit that a remote branch has, of a remote with that address."""
+    commit_files(inner, {"file": b"pushed\n"})
+    git_run(inner, "push", "-q", "origin", "HEAD:main")
+    git_run(inner, "remote", "set-url", "origin", url)
+    return git_run(inner, "rev-parse", "HEAD")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "{root}/ignored/origin.git",
+        "file://{root}/ignored/origin.git",
+        "../origin.git",
+        "{root}/../gone.git",
+        "file:///nowhere/gone.git",
+        "{link}/ignored/origin.git",
+    ],
+)
+def test_a_remote_that_goes_with_the_worktree_or_is_gone_holds_no_commit(
+    repo: Path, tmp_path: Path, url: str
+) -> None:
+    commit_files(repo, {".gitignore": b"ignored/\n"})
+    bench = Bench(repo, tmp_path)
+    (tmp_path / "link").symlink_to(bench.path)
+    (bench.path / "ignored").mkdir()
+    git_run(tmp_path, "init", "-q", "--bare", "-b", "main", "origin.git")
+    git_run(bench.path / "ignored", "clone", "-q", str(tmp_path / "origin.git"), "clone")
+    git_run(bench.path / "ignored", "init", "-q", "--bare", "origin.git")
+    told = url.format(root=bench.path, link=tmp_path / "link")
+    commit = pushed(bench.path / "ignored" / "clone", told)
+    bench.preserve()
+    assert is_held(bench.repo, commit)
+
+
+@pytest.mark.parametrize("how", ["pushurl", "removed", "second"])
+def test_a_remote_branch_counts_only_if_every_address_of_its_remote_stays(
+    repo: Path, tmp_path: Path, how: str
+) -> None:
+    commit_files(repo, {".gitignore": b"ignored/\n"})
+    bench = Bench(repo, tmp_path)
+    (bench.path / "ignored").mkdir()
+    git_run(tmp_path, "init", "-q", "--bare", "-b", "main", "origin.git")
+    inner = bench.path / "ignored" / "clone"
+    git_run(bench.path / "ignored", "clone", "-q", str(tmp_path / "origin.git"), "clone")
+    commit = pushed(inner, str(tmp_path / "origin.git"))
+    assert git.preserve(bench.path, ref=REF, message="x") is None
+    if how == "pushurl":
+        git_run(inner, "remote", "set-url", "--push", "origin", str(bench.path / "ignored" / "mirror.git"))
+    elif how == "second":
+        git_run(inner, "remote", "set-url", "--add", "origin", str(bench.path / "ignored" / "mirror.git"))
+    else:
+        git_run(inner, "config", "--remove-section", "remote.origin")
+    bench.preserve()
+    assert is_held(bench.repo, commit)
+
+
+def foreign_worktree(repo: Path, tmp_path: Path, place: str) -> tuple[Bench, Path, Path]:
+    """A bench with a detached worktree of another repository inside."""
+    commit_files(repo, {".gitignore": b"ignored/\n"})
+    bench, other = Bench(repo, tmp_path), make_repo(tmp_path / "other")
+    git_run(other, "worktree", "add", "-q", "--detach", str(bench.path / place))
+    return bench, other, bench.path / place
+
+
+def commit_detached(inner: Path) -> None:
+    commit_files(inner, {"new.txt": b"only here\n"})
+
+
+def reset_away(inner: Path) -> None:
+    commit_detached(inner)
+    git_run(inner, "reset", "-q", "--hard", "HEAD~1")
+
+
+def start_bisecting(inner: Path) -> None:
+    git_run(inner, "bisect", "start")
+
+
+@pytest.mark.parametrize("use", [stage_alone, refer_alone, commit_detached, reset_away, start_bisecting])
+@pytest.mark.parametrize("place", ["foreign", "ignored/foreign"])
+def test_work_that_only_a_worktree_of_another_repository_knows_keeps_the_folder(
+    repo: Path, tmp_path: Path, use: Callable[[Path], None], place: str
+) -> None:
+    bench, other, inner = foreign_worktree(repo, tmp_path, place)
+    use(inner)
+    objects = fingerprint(other / ".git" / "objects")
+    assert_kept(bench, "other_worktree", place)
+    assert fingerprint(other / ".git" / "objects") == objects
+    git_run(other, "worktree", "move", str(inner), str(tmp_path / "moved"))
+    bench.remove()
+
+
+@pytest.mark.parametrize("place", ["foreign", "ignored/foreign"])
+def test_files_in_a_worktree_of_another_repository_are_stored_and_come_back(
+    repo: Path, tmp_path: Path, place: str
+) -> None:
+    bench, _, inner = foreign_worktree(repo, tmp_path, place)
+    assert removal.hindrance(bench.repo, bench.path) is None
+    (inner / "README.md").write_text("edited\n")
+    (inner / "new.txt").write_text("untracked\n")
+    before, files = git_run(inner, "status", "--porcelain"), fingerprint(inner)
+    bench.preserve()
+    bench.replace_worktree()
+    git.restore(bench.path, ref=REF)
+    assert fingerprint(inner) == files
+    assert git_run(inner, "status", "--porcelain") == before
+
+
+def test_a_copy_of_a_worktree_that_stays_elsewhere_does_not_keep_the_folder(repo: Path, tmp_path: Path) -> None:
+    bench, other, _ = foreign_worktree(repo, tmp_path, "foreign")
+    outside = tmp_path / "outside"
+    git_run(other, "worktree", "add", "-q", "--detach", str(outside))
+    commit_detached(outside)
+    shutil.copytree(outside, bench.path / "ignored" / "copy")
+    assert removal.hindrance(bench.repo, bench.path) is None
+    bench.remove()
