@@ -16,13 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swarm_core import locks, proc
-from swarm_core.errors import Conflict, InvalidInput, SwarmError
+from swarm_core.errors import CommandFailed, Conflict, InvalidInput, SwarmError
 from swarm_core.git import admin, special
+from swarm_core.git.checkout import open_checkout
 from swarm_core.git.command import _ANY_CODE, _git, _run
 from swarm_core.git.history import create_branch, lost_branch
 from swarm_core.git.inside import search
 from swarm_core.git.preserve import Preserved, check_storable, preserve, verify_preserved
-from swarm_core.git.refs import git_dirs
+from swarm_core.git.refs import git_dirs, head_commit
+from swarm_core.git.snapshot import refuse_lost
 from swarm_core.git.worktrees import is_unmade, real
 from swarm_core.models import KEPT, remedy
 
@@ -327,7 +329,11 @@ def _hindrance_at(repo: str | Path, place: Path) -> Hindrance | None:
     if found := _hindrance(entry, place, common_dir):
         return found
     check_storable(place)
-    return Hindrance(place, "unreadable") if search(place).closed else None
+    if search(place).closed:
+        return Hindrance(place, "unreadable")
+    with contextlib.suppress(CommandFailed):  # a damaged repository; storing says what it is
+        refuse_lost(open_checkout(place), head=head_commit(place))
+    return None
 
 
 def aside_of(place: Path) -> Path:

@@ -109,13 +109,28 @@ def differs(at: Checkout, head: str) -> bool:
         return intended or any(known[name] != (mode, oids[name]) for name, mode in present.items())
 
 
-def not_stored(what: str, files: Iterable[str]) -> Conflict:
+def refuse_lost(at: Checkout, *, head: str | None) -> None:
+    """Raise Conflict (WORK_NOT_STORED) for staged content that neither the repository nor a file has any more.
+
+    Writes nothing.
+    """
+    with _scratch_index(at, head) as (env, entries, _):
+        lost = _staged_and_missing(at, env, entries, head)
+        if not lost:
+            return
+        listed = nul_list(at.run("ls-files", "--cached", "--others", "--exclude-standard", "-z", env=env))
+        names = list(_present(at.path, [name for name in listed if not name.endswith("/")]))
+        _refuse_staged(lost, set(hash_files(at, names, write=False).values()))
+
+
+def not_stored(what: str, files: Iterable[str], *, reason: str = "unreadable") -> Conflict:
+    """Return the error; `reason`, one of KEPT, says why a removal keeps the folder."""
     names = sorted(set(files))
     return Conflict(
         f"the folder stays, because {what}: {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}",
         code="WORK_NOT_STORED",
         hint="look at these files in the worktree, then try again",
-        details={"files": names},
+        details={"files": names, "reason": reason},
     )
 
 
@@ -179,8 +194,9 @@ def update_index(at: Checkout, env: Mapping[str, str], lines: Iterable[tuple[str
 
 
 def _write_tree(at: Checkout, env: Mapping[str, str]) -> str:
+    """Write the tree of an index in which only content is missing that HEAD misses too."""
     _trust_times(env)
-    return at.line("write-tree", env=env)
+    return at.line("write-tree", "--missing-ok", env=env)
 
 
 def _trust_times(env: Mapping[str, str]) -> None:
@@ -238,6 +254,7 @@ def _take(at: Checkout, head: str | None) -> Snapshot:
         present |= _present(at.path, [name for name in fresh if not name.endswith("/")])
         lost |= _lost_outside(at, env, head)
         oids = store_files(at, [*present, *(name for name in lost if name not in present)])
+        _refuse_staged(_staged_and_missing(at, env, entries, head), set(oids.values()))
         unmerged = [name for name, found in entries.items() if found[0].stage != "0"]
         index_tree = _index_tree(at, env, entries, stages=bool(unmerged)) if refreshed_at is not None else None
         submodules = initialised_submodules(at.path, entries)
@@ -354,6 +371,27 @@ def _folders(at: Checkout, tree: str) -> list[str]:
     """The tree and those of all folders in it."""
     top = at.line("rev-parse", "--verify", f"{tree}^{{tree}}")
     return [top, *at.run("ls-tree", "-r", "-d", "--object-only", tree).decode().split()]
+
+
+def _staged_and_missing(
+    at: Checkout, env: Mapping[str, str], entries: Entries, head: str | None
+) -> dict[str, set[str]]:
+    """The blobs that are staged, are not HEAD's and that the repository has lost, by path."""
+    names = list(entries)
+    if head is not None:
+        how = ("diff-index", "--cached", "--name-only", "--no-renames", "-z", head, "--")
+        names = [name for name in nul_list(at.run(*how, env=env, ok_codes=(0, 128))) if name in entries]
+    staged = {
+        name: {one.oid for one in entries[name] if one.mode != GITLINK and not one.intended} for name in names
+    }
+    asked = set().union(*staged.values())
+    missing = _missing(at, asked) if asked else set()
+    return {name: oids & missing for name, oids in staged.items() if oids & missing}
+
+
+def _refuse_staged(lost: Mapping[str, set[str]], on_disk: set[str]) -> None:
+    if names := [name for name, oids in lost.items() if oids - on_disk]:
+        raise not_stored("staged content is gone", names, reason="staged_lost")
 
 
 def _missing(at: Checkout, oids: Iterable[str]) -> set[str]:

@@ -761,3 +761,69 @@ def test_an_alternate_that_is_gone_keeps_no_folder(bench: Bench) -> None:
     shutil.rmtree(bench.path / "ignored")
     bench.remove()
     bench.assert_gone()
+
+
+# Staged content that is nowhere any more
+
+
+def stage_and_lose(bench: Bench, name: str, content: str = "staged\n") -> None:
+    """Stage a file, then delete it and its object."""
+    (bench.path / name).write_text(content)
+    git_run(bench.path, "add", name)
+    lose(bench, name)
+
+
+def lose(bench: Bench, name: str) -> None:
+    oid = git_run(bench.path, "rev-parse", f":{name}")
+    (bench.repo / ".git/objects" / oid[:2] / oid[2:]).unlink()
+    (bench.path / name).unlink()
+
+
+@pytest.mark.parametrize("then", ["nothing", "the file has other content", "the file is hidden", "a merge failed"])
+def test_staged_content_that_is_gone_everywhere_keeps_the_folder_until_it_is_unstaged(
+    bench: Bench, then: str
+) -> None:
+    stage_and_lose(bench, "s")
+    (bench.path / "new.txt").write_text("mine\n")
+    if then == "the file has other content":
+        (bench.path / "s").write_text("other\n")
+    elif then == "the file is hidden":
+        git_run(bench.path, "update-index", "--skip-worktree", "s")
+    elif then == "a merge failed":
+        oid = git_run(bench.path, "rev-parse", ":s")
+        told = f"0 {'0' * 40}\ts\n100644 {oid} 2\ts\n".encode()
+        git_run(bench.path, "update-index", "--index-info", stdin=told)
+    found = removal.hindrance(bench.repo, bench.path)
+    assert found is not None
+    assert (found.path, found.reason, list(found.files)) == (bench.path, "staged_lost", ["s"])
+    error = bench.refused()
+    assert (error.details["reason"], error.details["files"]) == ("staged_lost", ["s"])
+    assert "rm --cached" in str(error.hint)
+    assert (bench.path / "new.txt").read_text() == "mine\n"
+    git_run(bench.path, "rm", "-q", "--cached", "-f", "--sparse", "s")
+    assert removal.hindrance(bench.repo, bench.path) is None
+    bench.remove()
+    bench.assert_gone()
+    assert bench.stored("new.txt") == {"mine\n"}
+
+
+def test_staged_content_that_another_file_has_is_stored(bench: Bench) -> None:
+    stage_and_lose(bench, "s")
+    (bench.path / "copy").write_text("staged\n")
+    assert removal.hindrance(bench.repo, bench.path) is None
+    bench.remove()
+    assert bench.stored("copy") == {"staged\n"}
+    bench.assert_gone()
+
+
+def test_committed_content_that_is_gone_everywhere_does_not_keep_what_is_staged_beside_it(bench: Bench) -> None:
+    (bench.path / "s").write_text("staged\n")
+    git_run(bench.path, "add", "s")
+    git_run(bench.path, "commit", "-q", "-m", "s")
+    (bench.path / "t").write_text("mine\n")
+    git_run(bench.path, "add", "t")
+    lose(bench, "s")
+    assert removal.hindrance(bench.repo, bench.path) is None
+    bench.remove()
+    bench.assert_gone()
+    assert bench.stored("t") == {"mine\n"}
