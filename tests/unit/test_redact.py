@@ -6,6 +6,7 @@ import base64
 import json
 import secrets
 import string
+import time
 import uuid
 
 import pytest
@@ -125,6 +126,7 @@ def test_a_secret_in_an_event_is_removed_by_its_name_too():
         ("hf_" + "a1" * 12, "a1a1"),
         ("pypi-AgEIcHlwaS5vcmcCJ", "AgEIcHlwaS5vcmcCJ"),
         ("xapp-1-A0-123456", "123456"),
+        ("AGE-SECRET-KEY-1" + "Q" * 58, "QQQQ"),
         ("dop_v1_" + "a1" * 16, "a1a1"),
         ("glrt-abcdefghijklmnop12", "abcdefghijklmnop12"),
         ("https://hooks.slack.com/services/T000/B000/XXXXXXXXXXXXXXXX", "XXXXXXXXXXXXXXXX"),
@@ -147,3 +149,219 @@ def test_forms_that_secrets_take_elsewhere_are_known(said: str, hidden: str) -> 
 )
 def test_ordinary_text_with_such_words_stays(said: str) -> None:
     assert redact.text(said) == said
+
+
+S = "Zx9Qw8Er7Ty6Ui5Op4"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f'{{"password": "ab\'{S}"}}',
+        f'"password": "ab\\"{S}"',
+        f'"password": "ab\\\\\\"{S}", "b": 1',
+        f'{{\\"password\\": \\"ab\\\\\\"{S}\\"}}',
+        f'{{\\\\\\"password\\\\\\": \\\\\\"{S}\\\\\\"}}',
+        f'password = ["a", "{S}"]',
+        f'"tokens": ["none", "a]", \'{S}\']',
+        f"tokens: [abc1, {S}]",
+        f"password == {S}",
+        f"password != '{S}'",
+        f"password -> {S}",
+        f"password=ab'{S}",
+        f"password=''{S}''",
+        f"secret='a''{S}'",
+        f"password: |\n  {S}",
+        f"PASSWORD%3D{S}%26a%3Db",
+        f"%22password%22%3A%22{S}%22",
+        f"<password>{S}</password>",
+        f"<db:userPassword type='x'>{S}<",
+        f"<token><![CDATA[{S}]]></token>",
+        f"https://u:pa'{S}@host/x",
+        f"https://host/?a=b&sig={S}",
+        f"https://host/x?X-Amz-Signature={S}",
+        f"DB_PASS={S}",
+        f"pgpass: {S}",
+        f"PRIVATE_KEY={S}",
+        f"SECRET_KEY = '{S}'",
+        f"Cookie: theme=dark; session={S}",
+        f'Set-Cookie: sid="{S}"; HttpOnly',
+        f'{{"Cookie": "a=b; sid={S}"}}',
+        f"Authorization: Digest {S}",
+        f'Authorization: Digest username="bob", realm="a b", response="{S}"',
+        f"authorization: AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/2020, Signature={S}",
+        f"İ password={S}",
+        f"https://discord.com/api/webhooks/123/{S * 3}",
+        f"-----BEGIN\u00a0RSA PRIVATE KEY-----\n{S}",
+        *(
+            f"{beginning}{S}{S}"
+            for beginning in (
+                *(
+                    "ya29.",
+                    "GOCSPX-",
+                    "dckr_pat_",
+                    "hvs.",
+                    "AIza",
+                    "1//0",
+                    "ATATT3",
+                    "123456789:AA",
+                    "whsec_",
+                    "sq0atp-",
+                ),
+                *(
+                    "sk-ant-api03-",
+                    "sk_live_",
+                    "rk_live_",
+                    "xoxb-",
+                    "xoxp-",
+                    "glpat-",
+                    "npm_",
+                    "pypi-",
+                    "lin_api_",
+                ),
+                *(
+                    "SG.ngeVfQFYQlKU0ufo8x5d1A.",
+                    "glsa_",
+                    "sntrys_",
+                    "github_pat_",
+                    "glc_",
+                    "ATCTT3",
+                    "hvb.",
+                    "dckr_oat_",
+                ),
+            )
+        ),
+    ],
+)
+def test_the_whole_value_is_removed_however_it_is_written(said: str) -> None:
+    kept = redact.text(f"it says {said}")
+    assert S not in kept
+    assert redact.REMOVED in kept
+    assert redact.text(kept) == kept
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        "shpat_",
+        "shpss_",
+        "dapi",
+        "rubygems_0123456789abcdef",
+        "dop_v1_",
+        "sntryu_abcdef01",
+        "PMAK-0123456789abcdef01234567-",
+    ],
+)
+def test_a_token_in_hexadecimal_is_known_by_its_beginning(beginning: str) -> None:
+    digits = "0123456789abcdef" * 2
+    assert digits not in redact.text(f"it says {beginning}{digits} there")
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ('{"password": "a\\"b", "id": 7}', '{"password": "[removed]", "id": 7}'),
+        ('{"password": "a\\\\", "id": 7}', '{"password": "[removed]", "id": 7}'),
+        ("password='it''s', id=7", "password='[removed]', id=7"),
+        ('secret = ["a", "b"] id 7', 'secret = ["[removed]", "[removed]"] id 7'),
+        ('password="" and id 7', 'password="" and id 7'),
+        ('curl -H "Cookie: a=b" https://example.invalid', 'curl -H "Cookie: [removed]" https://example.invalid'),
+        ("Authorization: Digest a1, b=c2 for id 7", "Authorization: Digest [removed] for id 7"),
+        ("<password>x y</password><id>7</id>", "<password>[removed]</password><id>7</id>"),
+        ("password=[removed] id 7", "password=[removed] id 7"),
+    ],
+)
+def test_what_follows_a_secret_stays(said: str, kept: str) -> None:
+    assert redact.text(said) == kept
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "password reset page, the token expired, private key of the host, a secret -> nothing",
+        "swarm login <token> <name>, then wait",
+        "tests pass: 12, bypass=1, first pass=ok, --- PASS: TestX1 (0.00s), compass: N1",
+        "signature: f(x1) -> y2; design=x1",
+        "Cookie: the session needs one; cookies: 3",
+        "Authorization: Negotiate access first; Authorization: Digest is old",
+        "PRIVATE_KEY=/home/me/.ssh/id_ed25519, ssh_key: ~/.ssh/id_rsa",
+        '{"url":"https://h:80/","mail":"a@example.invalid"}',
+        "shpat_ and hvs. and ya29. are beginnings; SG.1; tasks 12345678:AB",
+    ],
+)
+def test_ordinary_text_near_the_forms_of_secrets_stays(said: str) -> None:
+    assert redact.text(said) == said
+
+
+@pytest.mark.parametrize("name", ["DB_PASS", "passphrase", "private_key", "Set-Cookie", "credentials", "API-Key"])
+def test_a_field_is_a_secret_by_more_names(name: str) -> None:
+    assert events.cut({name: ["plain"]}) == {name: redact.REMOVED}
+
+
+HOSTILE = [
+    *(
+        "sk-",
+        "eyJ-",
+        "-eyJa",
+        "eyJaaaaaaaa.",
+        "glpat-",
+        "SG.aaaaaaaaaaaaaaaaaaaa",
+        "1",
+        "ya29.",
+        "AGE-SECRET-KEY-1",
+    ),
+    *(
+        "password:\0 ",
+        "password: [\0 ",
+        "password",
+        'password="',
+        "password='x''",
+        "password=\0\\",
+        'password="\0\\',
+    ),
+    *('password="\\" ', "password=[a,", "password=[\0'',", "password=\0,", "token: token ", "password:|\0\n"),
+    *(
+        "<password ",
+        "<password>",
+        "<pass",
+        "<\0password",
+        "://a:",
+        "://",
+        "://a:'",
+        "a://b@",
+        "cookie:",
+        "cookie: a=",
+    ),
+    *(
+        "cookie: \0a",
+        "authorization: digest a=",
+        "authorization: digest\0 ",
+        "authorization: digest \0,a",
+        "bearer ",
+    ),
+    *(
+        "authorization:\0hmac",
+        "basic\0 ",
+        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN A",
+        "-----BEGIN\0 ",
+        "sig",
+        "a-",
+    ),
+]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_the_work_grows_with_the_text_and_not_with_its_square(hostile: str) -> None:
+    first, _, again = hostile.rpartition("\0")
+
+    def work(size: int) -> float:
+        said = first + again * (size // len(again))
+        began = time.thread_time()
+        redact.text(said)
+        return time.thread_time() - began
+
+    work(100)
+    small = max(min(work(1 << 15) for _ in range(3)), 1e-3)
+    # 32 times as much text; its square would be 1024 times as much work.
+    assert work(1 << 20) < 200 * small
