@@ -357,7 +357,10 @@ def _missing(context: Context, instance: Instance, fix: bool) -> Check:
 def adopt_repository(context: Context, new_path: str) -> list[Check]:
     """A repository was moved: mend its worktrees' links and the records, if its worktrees or refs prove it."""
     host = context.hosts.choose()
-    repo_path = host.ensure_repo(new_path, None)["repo_path"]
+    try:
+        repo_path = host.ensure_repo(new_path, None)["repo_path"]
+    except SwarmError as error:
+        return [Check("repositories", "fail", f"{error.message} [{error.code}]", error.hint or "")]
     known = set(host.registered_worktrees(repo_path))
     moved = [
         i

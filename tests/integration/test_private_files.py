@@ -76,6 +76,14 @@ def test_doctor_closes_a_home_of_ours(cli: Cli) -> None:
     assert mode(cli.home) == 0o700
 
 
+def test_doctor_names_a_repository_that_is_not_there_and_looks_at_the_rest(cli: Cli) -> None:
+    cli("ls")
+    found = cli("doctor", "--fix", "--repo", "/nosuch", "--json", check=1).json["checks"]
+    states = {(c["name"], c["state"]) for c in found}
+    assert ("repositories", "fail") in states
+    assert ("home", "ok") in states
+
+
 @pytest.mark.parametrize("bits", [0o777, 0o722])
 def test_the_folder_of_a_database_elsewhere_is_checked_too(cli: Cli, short_tmp: Path, bits: int) -> None:
     folder = short_tmp / "elsewhere"
