@@ -39,6 +39,8 @@ class Setting:
             if self.choices and str(raw) not in self.choices:
                 raise self._refused(raw, f"it must be one of {', '.join(self.choices)}")
             return str(raw)
+        if isinstance(raw, str) and not raw.isascii():  # int and float take the digits of every script
+            raise self._refused(raw, "it must be a number in the digits 0 to 9")
         try:
             value = type(self.default)(raw)
         except (ValueError, OverflowError):

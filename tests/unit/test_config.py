@@ -65,7 +65,7 @@ def test_every_variable_is_explained() -> None:
 
 @pytest.mark.parametrize("key", _NUMBERS)
 @pytest.mark.parametrize(
-    "value", ["nan", "inf", "-inf", "-1", "1e999", "", "abc", "1_0x", "9" * 5000, "\0", "0x10"]
+    "value", ["nan", "inf", "-inf", "-1", "1e999", "", "abc", "1_0x", "9" * 5000, "\0", "0x10", "\u0663", "\uff13"]
 )
 def test_a_number_that_cannot_be_is_refused_from_every_source(tmp_path: Path, key: str, value: str) -> None:
     environ = {"SWARM_HOME": str(tmp_path)}
