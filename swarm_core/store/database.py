@@ -617,14 +617,14 @@ def _translate(error: sqlite3.Error, path: Path) -> SwarmError:
         return no_index(path)
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         return _read_only(path)
+    if name.startswith("SQLITE_IOERR") and _is_full(path):  # also SQLITE_IOERR_SHMSIZE
+        return _full(path)
     if name.startswith(("SQLITE_PROTOCOL", "SQLITE_IOERR_LOCK", "SQLITE_IOERR_SHM", "SQLITE_NOLFS")):
         return ExternalFailure(
             f"the file system of {path} does not support SQLite's locks ({name})",
             code="DATABASE_ERROR",
             hint="set SWARM_HOME to a folder on a local disk",
         )
-    if name.startswith("SQLITE_IOERR") and _is_full(path):
-        return _full(path)
     return ExternalFailure(
         f"SQLite failed on {path}: {error} ({name or type(error).__name__})", code="DATABASE_ERROR"
     )

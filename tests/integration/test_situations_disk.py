@@ -134,6 +134,19 @@ def test_a_home_on_a_full_disk_cannot_be_opened_and_says_why(world: World) -> No
             assert swarm.instances() == []
 
 
+def test_a_database_on_a_disk_that_became_full_says_why_it_cannot_be_opened(world: World) -> None:
+    with small_disk(world.home):
+        with world.open():
+            pass
+        filler = fill(world.home, but=0)
+        with pytest.raises(SwarmError) as failed, world.open():
+            pass
+        assert failed.value.code == "DISK_FULL"
+        filler.unlink()
+        with world.open() as swarm:
+            assert swarm.instances() == []
+
+
 def test_a_clean_that_cannot_preserve_removes_nothing(short_tmp: Path) -> None:
     work = {"big.bin": os.urandom(1 << 20), "note.txt": b"kept\n"}
     with small_disk(short_tmp / "disk") as disk:
