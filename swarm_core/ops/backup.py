@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,7 +39,7 @@ def take(context: Context, to: Path | None) -> Backup:
     with files.errors():
         path = to.absolute() if to is not None else settings.backups / f"swarm-{_stamp(context.db.now())}.db"
         content = store.take(context.db, path, progress=_percent(context.report, "copying"))
-        removed = _remove_oldest(settings) if to is None else []
+        removed = _remove_oldest(settings, path) if to is None else []
         size = path.stat().st_size
     with context.db.write():
         told = {"file": str(path), "bytes": size, "removed": len(removed)}
@@ -66,19 +67,23 @@ def newest(settings: Settings) -> tuple[Path, float] | None:
     return (found[-1], found[-1].stat().st_mtime) if found else None
 
 
-def _remove_oldest(settings: Settings) -> list[Path]:
+def _remove_oldest(settings: Settings, made: Path) -> list[Path]:
+    """Keep the one just made, whatever the clock says, and the newest of the others."""
     keep = settings.integer("backups_kept")
-    old = _listed(settings)[:-keep] if keep else []
+    others = [path for path in _listed(settings) if path != made]
+    old = others[: max(len(others) + 1 - keep, 0)] if keep else []
     for path in old:
         path.unlink()
     return old
 
 
 def _listed(settings: Settings) -> list[Path]:
-    """Oldest first; only what `swarm backup` has named."""
+    """Oldest first; only what `swarm backup` has named. One from the future predates a change of the clock."""
     if not settings.backups.is_dir():
         return []
-    return sorted(path for path in settings.backups.iterdir() if _NAME.fullmatch(path.name))
+    found = [path for path in settings.backups.iterdir() if _NAME.fullmatch(path.name)]
+    now = time.time()
+    return sorted(found, key=lambda path: (path.stat().st_mtime <= now, path.name))
 
 
 def _stamp(now: str) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from swarm_core.errors import InvalidInput
 from swarm_ui.cli import light, output, parameters
 
 app = typer.Typer(
@@ -43,8 +44,10 @@ def backup(
     from swarm_ui import views
     from swarm_ui.cli.session import opened
 
+    if to == "":
+        raise InvalidInput("--to needs the name of a file", hint="without --to it goes to SWARM_HOME/backups")
     with opened() as swarm:
-        made = swarm.backup(Path(to) if to else None)
+        made = swarm.backup(Path(to) if to is not None else None)
     if json:
         told: dict[str, Any] = {"ok": True, "file": str(made.path), "bytes": made.bytes, "schema": made.schema}
         output.write_json(told | {"rows": made.rows, "removed": [str(path) for path in made.removed]})
