@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from swarm_core import cancel, files, locks
+from swarm_core import cancel, files
 from swarm_core.errors import Conflict, ExternalFailure, InvalidInput, SwarmError
 from swarm_core.store.database import (
     Database,
     check_log,
     connect,
-    is_busy,
     log_files,
+    migration_held,
     migration_lock,
     open_database,
     translated,
@@ -25,6 +25,7 @@ from swarm_core.store.schema import VERSION
 
 _PAGES = 1000  # copied at a time, 4 MB
 _WAIT = 5.0
+_UNREADABLE = ("DATABASE_CORRUPT", "DATABASE_ERROR", "DATABASE_READ_ONLY")
 _COUNTED = ("instances", "relationships", "messages", "feedback", "pulls", "tokens", "preserved", "mcp_events")
 # The same id may be another instance's when an earlier backup was restored before.
 _SAME_INSTANCE = "SELECT i.id FROM instances i JOIN old.instances f ON f.id = i.id AND f.created_at = i.created_at"
@@ -158,16 +159,17 @@ def restore(path: Path, source: Path, *, kept_as: Path, progress: Progress) -> R
     try:
         with contextlib.closing(connect(source, "ro", timeout=_WAIT)) as connection, translated(source):
             _copy(connection, fresh, progress)
-        carried = _bring_up_to_date(fresh, path)
-        content = verify(fresh)
-        with locks.hold(migration_lock(path), timeout=_WAIT):
-            replaced = _set_aside(path, kept_as)
-            _place(fresh, path, replace=True)
+        with migration_held(path, timeout=_WAIT):  # nobody can open the new file before it is read back
+            with _nobody_writes(path):
+                carried = _bring_up_to_date(fresh, path)
+                content = verify(fresh)
+                replaced = _set_aside(path, kept_as)
+                _place(fresh, path, replace=True)
+            if verify(path) != content:
+                raise _invalid(path, "it reads back differently")
     finally:
         for left in (fresh, *log_files(fresh), migration_lock(fresh)):
             left.unlink(missing_ok=True)
-    if verify(path) != content:
-        raise _invalid(path, "it reads back differently")
     return Restored(content, replaced, carried)
 
 
@@ -212,20 +214,48 @@ def _place(fresh: Path, target: Path, *, replace: bool = False) -> None:
     files.sync_folder(target.parent)
 
 
+@contextlib.contextmanager
+def _nobody_writes(path: Path) -> Iterator[None]:
+    """Lock the database, its log moved into it, or raise DATABASE_LOCKED; leave one that cannot be read.
+
+    The caller holds the migration lock, without which no other process of swarm can begin a log.
+    """
+    if not path.exists():
+        yield
+        return
+    with contextlib.closing(connect(path, "rw", timeout=0)) as connection:
+        try:
+            with translated(path):
+                connection.execute("PRAGMA journal_mode = DELETE")
+                connection.execute("BEGIN IMMEDIATE")
+        except SwarmError as error:
+            if error.code == "DATABASE_LOCKED":
+                raise ExternalFailure(
+                    f"{path} is in use by another process",
+                    code="DATABASE_LOCKED",
+                    hint="`swarm down`, end other swarm commands, and try again",
+                ) from error
+            if error.code not in _UNREADABLE:
+                raise
+        yield
+
+
 def _bring_up_to_date(fresh: Path, former: Path) -> dict[str, int] | None:
     """Migrate the copy, and take over from the former database what restoring must not undo."""
     with contextlib.closing(open_database(fresh)) as db:
+        if not former.is_file():
+            return None
         try:
-            with _attached(db, former):
+            with translated(former), _attached(db, former):
                 return _carry(db)
-        except (sqlite3.Error, SwarmError, FileNotFoundError):
+        except SwarmError as error:
+            if error.code not in _UNREADABLE:
+                raise
             return None
 
 
 @contextlib.contextmanager
 def _attached(db: Database, former: Path) -> Iterator[None]:
-    if not former.is_file():
-        raise FileNotFoundError(former)
     db.attach(former, "old")
     try:
         yield
@@ -253,16 +283,6 @@ def _set_aside(path: Path, kept_as: Path) -> Path | None:
     """Give the former database a second name. Its log is in it, unless it is damaged: then that goes along."""
     there = path.exists()
     if there:
-        try:
-            with contextlib.closing(connect(path, "rw", timeout=0)) as connection:
-                connection.execute("PRAGMA journal_mode = DELETE")
-        except sqlite3.Error as error:
-            if is_busy(error):
-                raise ExternalFailure(
-                    f"{path} is in use by another process",
-                    code="DATABASE_LOCKED",
-                    hint="`swarm down`, end other swarm commands, and try again",
-                ) from error
         kept_as.hardlink_to(path)
     for log, kept_log in zip(log_files(path), log_files(kept_as), strict=True):
         if log.exists():

@@ -376,6 +376,17 @@ def open_database(
             if opened.numbers[0] != before:
                 raise _taken_away(path)
             _check_beside(path)
+        except _RestoredError:
+            connection.close()
+            return open_database(
+                path,
+                busy_timeout=busy_timeout,
+                clock=clock,
+                synced=synced,
+                create=create,
+                in_use=in_use,
+                turn=turn,
+            )
         except OSError:
             connection.close()
             raise _taken_away(path) from None
@@ -563,11 +574,26 @@ def migration_lock(path: Path) -> Path:
     return path.with_name(path.name + ".migrate")
 
 
+class _RestoredError(Exception):
+    """Another file was put in the database's place while we waited to open it."""
+
+
+@contextlib.contextmanager
+def migration_held(path: Path, *, timeout: float) -> Iterator[None]:
+    """Hold the migration lock, or raise DATABASE_LOCKED."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(locks.hold(migration_lock(path), timeout=timeout))
+        except Conflict as error:
+            raise _locked(path) from error
+        yield
+
+
 def _migrate(connection: sqlite3.Connection, path: Path, number: tuple[int, int], busy_timeout: float) -> None:
     # Changing the journal mode fails at once when two processes do it together, whatever the busy timeout.
-    with locks.hold(migration_lock(path), timeout=max(busy_timeout, 30.0)):
+    with migration_held(path, timeout=max(busy_timeout, 30.0)):
         if _number(path) != number:  # a log of the old file would be taken for one of the new
-            raise _taken_away(path)
+            raise _RestoredError
         connection.execute("PRAGMA journal_mode = WAL")
         if _version(connection, path) < VERSION:
             # sqlite_utils costs 120 ms of CPU to import; it is needed only when the schema is behind.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
 import stat
@@ -21,6 +22,7 @@ from swarm_core.ops import backup
 from swarm_core.store import backup as copies
 from swarm_core.store import checked, events, instances, messages, preserved, tokens
 from swarm_core.store.backup import Restored
+from swarm_core.store.database import open_database
 from swarm_core.store.schema import VERSION
 from swarm_core.swarm import Swarm
 from tests.integration.merge_fixture import Check, check, proposed, put, rev
@@ -114,6 +116,38 @@ def test_only_the_newest_backups_are_kept_and_only_ours_go(world: World, swarm: 
         made = [again.backup().path.name for _ in range(4)]
     kept = {p.name for p in (world.home / "backups").iterdir()}
     assert kept == {"mine.db", *made[-2:]}
+
+
+def test_a_backup_made_after_the_clock_was_put_back_is_kept(world: World) -> None:
+    assert world.command("config", "backups_kept", "1").returncode == 0
+    with world.open() as swarm:
+        first = swarm.backup().path
+    with world.open(clock=lambda: datetime.now(UTC) - timedelta(days=1)) as swarm:
+        made = swarm.backup()
+    assert made.removed == [first]
+    assert list((world.home / "backups").iterdir()) == [made.path]
+    with world.open() as swarm:
+        assert [made.path.name in c.message for c in swarm.doctor() if c.name == "backup"] == [True]
+
+
+def test_backups_made_before_the_clock_was_put_back_go_first(world: World) -> None:
+    assert world.command("config", "backups_kept", "3").returncode == 0
+    ahead = timedelta(days=30)
+    with world.open(clock=lambda: datetime.now(UTC) + ahead) as swarm:
+        for _ in range(3):
+            path = swarm.backup().path
+            at = path.stat().st_mtime + ahead.total_seconds()
+            os.utime(path, (at, at))
+    with world.open() as swarm:
+        made = [swarm.backup().path for _ in range(3)]
+    assert sorted((world.home / "backups").iterdir()) == made
+
+
+def test_a_backup_without_a_name_is_refused(world: World) -> None:
+    assert world.command("ls").returncode == 0
+    refused = world.command("backup", "--to", "", "--json")
+    assert json.loads(refused.stdout)["error"]["code"] == "INVALID_INPUT"
+    assert not (world.home / "backups").exists()
 
 
 def test_a_restored_database_has_what_the_backup_had_and_the_former_one_is_kept(world: World) -> None:
@@ -383,6 +417,78 @@ def test_nothing_is_restored_while_another_command_has_the_database_open(world: 
     with world.open() as swarm:
         assert len(swarm.instances()) == 1
     assert sorted(p.name for p in world.home.glob("*restoring*")) == []
+
+
+class Restoring:
+    """Acts once the copy that a restore prepares has what was carried over, and is checked."""
+
+    def __init__(self, world: World, act: Callable[[], None]) -> None:
+        self._log = world.settings.database_path.with_name(f".{world.settings.database_path.name}.restoring-wal")
+        self._over = threading.Event()
+        self._act = act
+        self.code: str | None = "nothing was done"
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Restoring:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._log.exists() and not self._over.is_set():  # it is there for milliseconds
+            pass
+        while self._log.exists() and not self._over.is_set():
+            pass
+        self.code = code_of(self._act)
+
+
+def fill(path: Path) -> None:
+    """Make a check of the database take a while."""
+    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute(
+            """INSERT INTO mcp_events (name, actor, at)
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+            SELECT 'coordinator:started', 'test-' || i, '2026-01-01T00:00:00.000Z' FROM n"""
+        )
+
+
+def test_what_is_revoked_while_a_backup_is_restored_stays_revoked(world: World) -> None:
+    with world.open() as swarm:
+        token = swarm.create_token("ci", ["read"]).token
+    fill(world.settings.database_path)
+    with world.open() as swarm:
+        made = swarm.backup()
+
+    def revoke() -> None:
+        with contextlib.closing(open_database(world.settings.database_path)) as db, db.write():
+            tokens.revoke_automation(db, "ci")
+
+    with Restoring(world, revoke) as revoked:
+        restore(world, made.path)
+    assert revoked.code is None
+    with world.open() as swarm:
+        assert tokens.lookup(swarm.context.db, token).principal is None
+        assert swarm.context.db.check() == []
+
+
+def test_a_database_that_is_locked_for_a_moment_is_not_taken_for_one_that_cannot_be_read(world: World) -> None:
+    with world.open():
+        pass
+    fill(world.settings.database_path)
+    with world.open() as swarm:
+        made = swarm.backup()
+    before = world.settings.database_path.stat().st_ino
+    raw = sqlite3.connect(world.settings.database_path, isolation_level=None, check_same_thread=False)
+    with contextlib.closing(raw):
+        raw.execute("PRAGMA journal_mode = DELETE")
+        raw.execute("BEGIN EXCLUSIVE")
+        with Restoring(world, raw.rollback):
+            assert code_of(lambda: restore(world, made.path)) == "DATABASE_LOCKED"
+    assert world.settings.database_path.stat().st_ino == before
+    assert list(world.home.glob("*.replaced-*")) == []
 
 
 def damaged(path: Path) -> None:
