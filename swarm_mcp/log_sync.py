@@ -98,17 +98,17 @@ class LogSync:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         while waiting := self._take():
-            failure: SwarmError | None = None
+            failure: BaseException | None = None
             try:
                 self._sync()
             except SwarmError as error:
                 failure = error
             except BaseException as error:
-                while waiting:
-                    loop.call_soon_threadsafe(_settle, waiting, error)
-                    waiting = self._take()
+                failure = error
+                self._thread.submit(self._run, loop)  # who came meanwhile gets a sync of their own
                 raise
-            loop.call_soon_threadsafe(_settle, waiting, failure)
+            finally:
+                loop.call_soon_threadsafe(_settle, waiting, failure)
 
     def _take(self) -> _Waiting:
         with self._lock:
