@@ -24,11 +24,13 @@ class MergePrediction:
 def predict_merge(repo: str | Path, ours: str, theirs: str) -> MergePrediction:
     """Merge in memory and say which files would conflict; no branch, index or file changes.
 
-    Two that are not `related` have no commit in common, and git merges nothing then.
+    Two that are not `related` have no commit in common, and git merges nothing then. Where a shallow history may
+    hide one, nothing can be predicted.
     """
     one, other = _commit(repo, ours), _commit(repo, theirs)
     if not _common(repo, one, other):
-        return MergePrediction(clean=False, conflicts=[], supported=True, related=False)
+        is_cut = text(repo, "rev-parse", "--is-shallow-repository") == "true"
+        return MergePrediction(clean=False, conflicts=[], supported=not is_cut, related=is_cut)
     return _merge(repo, one, other)[0]
 
 
